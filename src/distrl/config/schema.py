@@ -1,0 +1,239 @@
+"""Every setting of a run: one struct per section, one line of meaning under each field.
+
+The text under a field is its documentation: `docs/configuration.md` and `distrl config show` are made from it.
+Limits are part of the types, so a value out of range is refused wherever it comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Positive = Annotated[float, Meta(gt=0.0)]
+NotNegative = Annotated[float, Meta(ge=0.0)]
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class WildConfig(_Section):
+    popup_rate: Share = 0.05
+    """Chance that opening an app brings up something that nobody asked for."""
+    slow_rate: Share = 0.05
+    """Chance that a new screen needs a few moments to load."""
+    update_rate: Share = 0.05
+    """Chance that one app is updated, and looks different, in the middle of an episode."""
+    variants: bool = True
+    """Give every phone its own wordings and layouts; false: all alike."""
+
+
+class LatencyConfig(_Section):
+    profile: Literal["instant", "emulator"] = "emulator"
+    """How long the phone takes: not at all, or as long as an Android emulator with its stalls and slow machines."""
+    time_scale: Positive = 0.4
+    """Multiplies every delay of the profile; 1 is real time."""
+    stall_rate: Share = 0.002
+    """Chance that a step of an emulator stalls for many seconds."""
+    slow_machine_share: Share = 0.2
+    """Share of the phones that sit on a machine half as fast."""
+
+
+class FaultConfig(_Section):
+    crash_rate: Share = 0.0
+    """Chance per step that the phone crashes; it answers again after a restart."""
+    freeze_rate: Share = 0.0
+    """Chance per step that the phone stops answering until it is restarted."""
+    disconnect_rate: Share = 0.0
+    """Chance per step that the phone is gone for a while."""
+    corrupt_rate: Share = 0.0
+    """Chance that a screenshot arrives damaged."""
+    fail_device: str = ""
+    """Name of one phone that is made to crash on purpose, to be seen recovering; empty: none."""
+    fail_after_steps: Count = 20
+    """Steps after which that phone crashes."""
+
+
+class RunConfig(_Section):
+    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")] = "sim"
+    """Ends up in the name of the run folder."""
+    root: str = "runs"
+    """Folder that holds the run folders."""
+    seed: CountOrNone = 0
+    """Decides tasks, phones, weights and sampling."""
+    minutes: NotNegative = 4.0
+    """Stop collecting after so many minutes; 0: no limit."""
+    episodes: CountOrNone = 0
+    """Stop collecting after so many episodes; 0: no limit."""
+
+
+class TasksConfig(_Section):
+    suite: str = "sim-general"
+    """Which tasks to train on: see `distrl tasks list`."""
+    max_oracle_steps: CountOrNone = 0
+    """Leave out tasks that need more steps than this; 0: keep all."""
+
+
+class DevicesConfig(_Section):
+    kind: Literal["sim"] = "sim"
+    """What the workers drive."""
+    per_worker: Count = 96
+    """Devices that each worker process drives at once."""
+    wild: WildConfig = WildConfig()
+    latency: LatencyConfig = LatencyConfig()
+    faults: FaultConfig = FaultConfig()
+
+
+class RolloutConfig(_Section):
+    workers: Count = 2
+    """Worker processes."""
+    batch_size: Count = 64
+    """Most decisions that are made at once."""
+    batch_wait_s: NotNegative = 0.004
+    """How long a decision may wait for others to share its batch."""
+    episode_budget_s: Positive = 60.0
+    """An episode that lasts longer is cut, bootstrapped and used."""
+    step_deadline_s: Positive = 20.0
+    """A device that takes longer over one action counts as lost."""
+    history: Annotated[int, Meta(ge=0, le=16)] = 6
+    """Recent actions that a policy is shown."""
+    temperature: Positive = 1.0
+    """Sampling temperature while collecting."""
+    repeat_penalty: NotNegative = 0.01
+    """Taken from the reward of a step that is invalid or has no effect."""
+    keep_screenshots: bool = False
+    """Store the picture of every step; needed for policies that look at pixels."""
+
+
+class PolicyConfig(_Section):
+    kind: Literal["pointer"] = "pointer"
+    """Which policy to train."""
+    width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
+    """Size of a token's vector."""
+    layers: Annotated[int, Meta(ge=1, le=8)] = 3
+    """Transformer layers."""
+    string_match: bool = True
+    """Tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
+
+
+class WarmStartConfig(_Section):
+    demonstrations: CountOrNone = 160
+    """Oracle episodes to clone before training; 0: start from nothing."""
+    epochs: Count = 12
+    """Passes over them."""
+    learning_rate: Positive = 2e-3
+    """Of the cloning."""
+
+
+class AlgorithmConfig(_Section):
+    name: Literal["aride"] = "aride"
+    """Which algorithm updates the policy."""
+    gamma: Share = 0.95
+    """Discount per step."""
+    trace: Share = 0.95
+    """Lambda of Retrace: how far credit travels."""
+    rho_max: Positive = 1.0
+    """Clip of the importance ratio."""
+    advantage: Literal["signed", "positive", "binary"] = "binary"
+    """What the policy learns from: every advantage, the positive ones, or 1 where the advantage is above `advantage_floor`."""
+    advantage_floor: float = 0.05
+    """What counts as better than expected, with binary advantages."""
+    scale_advantages: bool = True
+    """Divide advantages by their root mean square over the batch (not with binary ones)."""
+    weight_by: Literal["max", "mean"] = "mean"
+    """What the importance weights of prioritised sampling are divided by."""
+    value_weight: NotNegative = 0.5
+    """Weight of the critic's loss."""
+    entropy_weight: NotNegative = 0.003
+    """Weight of the entropy bonus."""
+    invalid_weight: NotNegative = 0.05
+    """Weight of the term that pushes invalid actions down."""
+    critic_warmup_updates: CountOrNone = 40
+    """Updates that train the critic alone."""
+
+
+class ReplayConfig(_Section):
+    capacity_steps: Count = 60_000
+    """Steps kept in memory for sampling; the oldest trajectories go first."""
+    max_staleness: CountOrNone = 8
+    """Trajectories acted by a policy more versions old than this are no longer sampled."""
+    keep_successes: bool = True
+    """Go on sampling successful trajectories however stale: imitation of a success does not age."""
+    td_weight: NotNegative = 50.0
+    """Weight of the mean temporal-difference error in a trajectory's priority."""
+    ratio_weight: NotNegative = 1.0
+    """Weight of the mean clipped importance ratio in a trajectory's priority."""
+    entropy_weight: NotNegative = 0.01
+    """Weight of the mean entropy in a trajectory's priority."""
+    alpha: Share = 0.6
+    """How strongly priorities bend the sampling; 0: uniform."""
+    beta: Share = 0.4
+    """How much of that the importance weights undo."""
+
+
+class LearnerConfig(_Section):
+    learning_rate: Positive = 1e-3
+    """Of the policy and the critic."""
+    batch_trajectories: Count = 24
+    """Trajectories per update."""
+    first_update_episodes: Count = 64
+    """Episodes to have before the first update."""
+    updates_per_episode: Positive = 0.5
+    """Most updates per arrived episode: more of them over-fit what has been seen."""
+    publish_every_s: Positive = 4.0
+    """How often a new version goes to the workers."""
+    checkpoint_every_s: Positive = 20.0
+    """How often the learner saves all that it needs to go on."""
+    gradient_clip: Positive = 1.0
+    """Largest norm of a gradient."""
+    keep_versions: Count = 4
+    """Published versions that stay on disk."""
+    mode: Literal["async", "sync"] = "async"
+    """Train while collecting, or take turns (a round of episodes, then training) with the same code."""
+    round_episodes: Count = 192
+    """Episodes of one round in sync mode."""
+
+
+class EvaluationConfig(_Section):
+    episodes: Count = 300
+    """Held-out tasks for the figures before and after."""
+    every_s: NotNegative = 40.0
+    """How often a version is pinned and evaluated during training; 0: never."""
+    during_episodes: Count = 60
+    """Held-out tasks of each evaluation during training."""
+    devices: Count = 64
+    """Instant phones that an evaluation plays on at once."""
+
+
+class RuntimeConfig(_Section):
+    kind: Literal["local"] = "local"
+    """Where the roles run: supervised processes on this machine."""
+    heartbeat_s: Positive = 0.5
+    """How often a role says what it is doing."""
+    silent_after_s: Positive = 10.0
+    """A role that has said nothing for so long is named and restarted."""
+    max_restarts: CountOrNone = 20
+    """Restarts in a row, without progress in between, after which the run gives up."""
+    backoff_s: Positive = 0.2
+    """Wait before the first restart; doubles with each one in a row, up to 10 s."""
+
+
+class Config(_Section):
+    """A whole run."""
+
+    run: RunConfig = RunConfig()
+    tasks: TasksConfig = TasksConfig()
+    devices: DevicesConfig = DevicesConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    policy: PolicyConfig = PolicyConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    replay: ReplayConfig = ReplayConfig()
+    learner: LearnerConfig = LearnerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    runtime: RuntimeConfig = RuntimeConfig()

@@ -1,0 +1,1 @@
+"""Simulated phones: pure state machines with a screen, latency and faults."""

@@ -1,0 +1,126 @@
+"""The whole state of a simulated phone as one immutable record.
+
+Content lives in tables of records (`"notes.note" → "n3" → {"title": …}`); everything else is what the screen shows.
+Nothing is changed in place, so a snapshot is a reference, a clone is free, and a diff skips whatever two states
+share. Tables, records and places are plain dicts for speed: treat them as frozen and use `put` and `drop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+
+import msgspec
+from msgspec.structs import replace
+
+from distrl.types import Change, EndState, Finish, Showing, Value
+
+Record = dict[str, Value]
+Table = dict[str, Record]
+Tables = dict[str, Table]
+
+
+class Wild(msgspec.Struct, frozen=True, kw_only=True):
+    """How unruly the phone is, drawn from its seed at reset."""
+
+    popup_rate: float = 0.0
+    """Chance that opening a screen brings up something that nobody asked for."""
+    slow_rate: float = 0.0
+    """Chance that a screen needs a few moments to load."""
+    variant: int = 0
+    """Which of an app's layouts and wordings this phone has."""
+    update_app: str = ""
+    """The app that is updated while it is in use; empty: none."""
+    update_tick: int = 0
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the back stack."""
+
+    app: str
+    screen: str
+    args: dict[str, str] = {}
+    scroll: float = 0.0
+    drafts: dict[str, str] = {}
+    """Text typed into this screen's fields and not saved yet."""
+
+
+class PhoneState(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one phone at one moment."""
+
+    seed: int
+    tables: Tables
+    stack: tuple[Place, ...]
+    wild: Wild = Wild()
+    tick: int = 0
+    focus: str = ""
+    """The field that the keyboard types into; empty: no keyboard."""
+    loading: int = 0
+    """Moments until the screen has loaded."""
+    claim: Finish | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.stack[-1]
+
+    def roll(self, *what: object) -> float:
+        """A number in [0, 1) that depends on the seed, the moment and `what` alone."""
+        digest = blake2b(repr((self.seed, self.tick, what)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") / 2**64
+
+
+def put(state: PhoneState, table: str, id: str, **fields: Value) -> PhoneState:
+    """`state` with these fields written to a record, which is made where it does not exist."""
+    rows = state.tables.get(table, {})
+    return _with_table(state, table, {**rows, id: {**rows.get(id, {}), **fields}})
+
+
+def drop(state: PhoneState, table: str, id: str) -> PhoneState:
+    """`state` without that record."""
+    rows = dict(state.tables.get(table, {}))
+    rows.pop(id, None)
+    return _with_table(state, table, rows)
+
+
+def _with_table(state: PhoneState, table: str, rows: Table) -> PhoneState:
+    return replace(state, tables={**state.tables, table: rows})
+
+
+def diff(before: PhoneState, after: PhoneState) -> tuple[Change, ...]:
+    """Every record that differs between two states."""
+    return tuple(_changes(before.tables, after.tables))
+
+
+def _changes(before: Tables, after: Tables) -> Iterator[Change]:
+    for table in before.keys() | after.keys():
+        old, new = before.get(table, {}), after.get(table, {})
+        if old is new:
+            continue
+        for id in old.keys() | new.keys():
+            was, now = old.get(id), new.get(id)
+            if was is not now and was != now:
+                yield Change(table=table, id=id, before=was, after=now)
+
+
+def apply(state: PhoneState, changes: tuple[Change, ...]) -> PhoneState:
+    """`state` after `changes`: the inverse of `diff`."""
+    for change in changes:
+        state = drop(state, change.table, change.id)
+        if change.after is not None:
+            state = put(state, change.table, change.id, **change.after)
+    return state
+
+
+def end_state(start: PhoneState, now: PhoneState) -> EndState:
+    """How `now` stands compared with `start`, as a judge wants it."""
+    place = now.place
+    showing = Showing(app=place.app, screen=place.screen, args=place.args)
+    return EndState(changes=diff(start, now), showing=showing, claim=now.claim)
+
+
+def next_id(rows: Mapping[str, Record], prefix: str) -> str:
+    """An id that no record of the table has."""
+    number = len(rows) + 1
+    while f"{prefix}{number}" in rows:
+        number += 1
+    return f"{prefix}{number}"

@@ -1,0 +1,46 @@
+"""The first state of a phone: content from every app, the task's set-up, and the phone's moods."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from distrl.config.schema import WildConfig
+from distrl.devices.sim.app import Seeder
+from distrl.devices.sim.apps import APPS, SCREENS
+from distrl.devices.sim.state import Place, PhoneState, Tables, drop, put
+from distrl.devices.sim.wild import draw_wild
+from distrl.errors import closest, TaskError
+from distrl.types import Task
+
+HOME = Place(app="launcher", screen="home")
+TAME = WildConfig(popup_rate=0.0, slow_rate=0.0, update_rate=0.0, variants=False)
+
+
+@lru_cache(maxsize=256)
+def content(seed: int, *, held_out: bool) -> Tables:
+    """What the apps of a phone hold; held-out names appear on phones of the test split alone."""
+    tables: Tables = {}
+    for name, app in APPS.items():
+        tables |= app.seed(Seeder(_mix(seed, name), held_out=held_out))
+    return tables
+
+
+def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
+    """The phone at the start of `task`."""
+    tables = content(task.seed, held_out=task.split == "test")
+    state = PhoneState(seed=task.seed, tables=tables, stack=(HOME,), wild=draw_wild(wild, task.seed, APPS))
+    for item in task.setup:
+        state = drop(state, item.table, item.id) if item.fields is None else put(state, item.table, item.id, **item.fields)
+    if task.start is None:
+        return state
+    if (task.start.app, task.start.screen) not in SCREENS:
+        raise TaskError(
+            f"task {task.id} starts on an unknown screen {task.start.app}/{task.start.screen}",
+            expected=closest(task.start.screen, (screen for app, screen in SCREENS if app == task.start.app)),
+        )
+    place = Place(app=task.start.app, screen=task.start.screen, args=task.start.args)
+    return PhoneState(seed=state.seed, tables=state.tables, stack=(HOME, place), wild=state.wild)
+
+
+def _mix(seed: int, name: str) -> int:
+    return seed * 1_000_003 + sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 1_000_003

@@ -1,0 +1,68 @@
+"""One tree of errors. Each says what was seen, what was expected and what to try next, in at most 15 lines.
+
+The command line prints `str(error)` and exits with `exit_code`; a traceback is for bugs alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DistrlError(Exception):
+    """Something the user can mend."""
+
+    exit_code = 1
+
+    def __init__(self, seen: str, *, expected: str = "", fix: str = "") -> None:
+        self.seen, self.expected, self.fix = seen, expected, fix
+        lines = [seen, expected and f"expected: {expected}", fix and f"try: {fix}"]
+        super().__init__("\n".join(line for line in lines if line))
+
+
+class UsageError(DistrlError):
+    """A wrong flag, name, value or file."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration that does not fit the schema."""
+
+
+class TaskError(UsageError):
+    """A task, template or suite that is unknown or not well formed."""
+
+
+class StoreError(UsageError):
+    """A run folder, checkpoint or store that cannot be read or written."""
+
+
+class DeviceError(DistrlError):
+    """A device that cannot do what it was asked."""
+
+    exit_code = 3
+
+
+class DeviceLost(DeviceError):
+    """The device crashed, froze or went away; its lease must be returned."""
+
+
+class CorruptFrame(DeviceError):
+    """A screenshot that is no picture."""
+
+
+class RoleCrashed(DistrlError):
+    """A role that died more often than the supervisor may restart it."""
+
+    exit_code = 4
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A sentence that names what exists, the likeliest first."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    rest = [name for name in names if name not in near]
+    shown = ", ".join([*near, *rest][:12])
+    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
+    return f"one of {shown}{more}"

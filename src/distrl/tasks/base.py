@@ -1,0 +1,270 @@
+"""How a task template is written, and how a suite turns templates into disjoint training, tuning and test tasks.
+
+A template is a function that fills in a `Draft`: what the user says, what must be so before, what must be so after,
+and the oracle's route. An instruction's text alone decides its split, so no text is ever in two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from random import Random
+
+import msgspec
+
+from distrl.devices.sim.app import Seeder
+from distrl.devices.sim.state import Record, Tables
+from distrl.devices.sim.world import content
+from distrl.errors import TaskError, closest
+from distrl.types import Goal, Move, Put, Showing, Split, Task, Value, Want
+
+SPLITS: tuple[Split, ...] = ("train", "tune", "test")
+TRIES = 300
+"""Draws before a template is taken to have no instance in a split."""
+TRIES_PER_PHONE = 30
+"""Draws before another phone is tried, since a phone's content takes longest to make."""
+
+TemplateFn = Callable[["Draft"], None]
+
+
+class Draft:
+    """A task in the making. A template calls these in any order."""
+
+    def __init__(self, seed: int, split: Split, attempt: int = 0) -> None:
+        self.seed, self.split = seed, split
+        self.random = Random(f"draft {seed} {attempt}")
+        self.tables: Tables = content(seed, held_out=split == "test")
+        self._seeder = Seeder(self.random.getrandbits(48), held_out=split == "test")
+        self._instruction = ""
+        self._setup: list[Put] = []
+        self._wants: list[Want] = []
+        self._showing: Showing | None = None
+        self._start: Showing | None = None
+        self._answer = ""
+        self._impossible = False
+        self._route: list[Move] = []
+
+    # what is there to talk about
+
+    def choose(self, pool: Iterable[str]) -> str:
+        """An entry of a pool of names; the last fifth of every pool is left to test tasks."""
+        return self._seeder.choose(pool)
+
+    def one_of(self, *options: str) -> str:
+        """Any of these, in every split."""
+        return self.random.choice(options)
+
+    def row(self, table: str, fits: Callable[[Record], bool] = lambda record: True) -> tuple[str, Record]:
+        """Some record that the phone holds, with its id."""
+        found = [(id, record) for id, record in self.tables.get(table, {}).items() if fits(record)]
+        if not found:
+            raise NoInstance(f"this phone has no fitting record in {table}")
+        return self.random.choice(found)
+
+    # what the task is
+
+    def say(self, *wordings: str) -> None:
+        """What the user may say; one wording is drawn."""
+        self._instruction = self.random.choice(wordings)
+
+    def given(self, table: str, id: str, **fields: Value) -> None:
+        """Make this so before the episode starts."""
+        self._setup.append(Put(table=table, id=id, fields=fields))
+
+    def without(self, table: str, id: str) -> None:
+        """Take this record away before the episode starts."""
+        self._setup.append(Put(table=table, id=id))
+
+    def start_on(self, app: str, screen: str = "home", **args: str) -> None:
+        """Begin on this screen instead of the home screen."""
+        self._start = Showing(app=app, screen=screen, args=args)
+
+    def want(self, table: str, id: str = "", **fields: Value) -> None:
+        """This record must hold these values at the end; without an id, a record that the agent made or changed."""
+        self._wants.append(Want(table=table, id=id, fields=fields))
+
+    def want_gone(self, table: str, id: str) -> None:
+        """This record must be gone at the end."""
+        self._wants.append(Want(table=table, id=id, absent=True))
+
+    def want_showing(self, app: str, screen: str = "home", **args: str) -> None:
+        """The episode must end on this screen."""
+        self._showing = Showing(app=app, screen=screen, args=args)
+
+    def want_answer(self, text: str) -> None:
+        """The agent must answer with this text, which stands somewhere on a screen."""
+        self._answer = text
+
+    def cannot_be_done(self) -> None:
+        """The right thing is to say so, and to have changed nothing."""
+        self._impossible = True
+
+    def route(self, *moves: Move) -> None:
+        """How the oracle does it; the closing claim is added."""
+        self._route += moves
+
+    def finish(self, *, suite: str, template: str, index: int) -> Task:
+        """The task, if it is whole."""
+        goal = Goal(wants=tuple(self._wants), showing=self._showing, answer=self._answer, impossible=self._impossible)
+        where = f"template {template} of {suite}"
+        if not self._instruction:
+            raise TaskError(f"{where} says nothing", fix="call t.say(...) with one or more wordings")
+        if goal == Goal():
+            raise TaskError(f"{where} has nothing to judge", fix="call t.want(...), t.want_showing(...), t.want_answer(...) or t.cannot_be_done()")
+        if not self._route and not (self._answer or self._impossible):
+            raise TaskError(f"{where} has no oracle", fix="call t.route(open_app(...), tap(...), ...)")
+        claim = Move(verb="finish", target="impossible" if self._impossible else "complete", text=self._answer)
+        route = (*self._route, claim)
+        return Task(
+            id=f"{suite}/{self.split}/{index:05d}",
+            suite=suite,
+            template=template,
+            split=self.split,
+            instruction=self._instruction,
+            seed=self.seed,
+            goal=goal,
+            setup=tuple(self._setup),
+            start=self._start,
+            route=route,
+            max_steps=2 * len(route) + 6,
+        )
+
+
+class NoInstance(Exception):
+    """This phone cannot pose the template; another one may."""
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """A named template; `test_only` ones are never trained on."""
+
+    name: str
+    fill: TemplateFn
+    test_only: bool = False
+
+
+class Templates(list[Template]):
+    """The templates of one module."""
+
+    def add(self, function: TemplateFn) -> TemplateFn:
+        """Declare a template for all splits."""
+        self.append(Template(name=function.__name__.replace("_", "-"), fill=function))
+        return function
+
+    def add_for_test(self, function: TemplateFn) -> TemplateFn:
+        """Declare a template that only the test split has."""
+        self.append(Template(name=function.__name__.replace("_", "-"), fill=function, test_only=True))
+        return function
+
+
+class Suite:
+    """A named set of templates with a fixed number of tasks in each split."""
+
+    def __init__(self, name: str, templates: Iterable[Template], *, sizes: dict[Split, int]) -> None:
+        self.name, self.sizes = name, sizes
+        self.templates = tuple(templates)
+        self._refuse_twins()
+
+    def task(self, split: Split, index: int) -> Task:
+        """Task number `index` of a split; always the same one."""
+        if not 0 <= index < self.sizes[split]:
+            raise TaskError(f"{self.name} has no {split} task {index}", expected=f"0 to {self.sizes[split] - 1}")
+        able = [template for template in self.templates if split == "test" or not template.test_only]
+        for turn in range(len(able)):
+            task = self._draw(able[(index + turn) % len(able)], split, index)
+            if task is not None:
+                return task
+        raise TaskError(f"no template of {self.name} has an instance in the {split} split", fix="add wordings or parameters")
+
+    def tasks(self, split: Split, count: int | None = None) -> Iterator[Task]:
+        """The first `count` tasks of a split; None: all of them."""
+        return (self.task(split, index) for index in range(self.sizes[split] if count is None else min(count, self.sizes[split])))
+
+    def find(self, id: str) -> Task:
+        """The task with this id (`suite/split/number`)."""
+        _, _, rest = id.partition("/")
+        split, _, number = rest.partition("/")
+        if split not in SPLITS or not number.isdigit():
+            raise TaskError(f"no task is called {id!r}", expected=f"{self.name}/test/0 and the like", fix=f"distrl tasks list --suite {self.name}")
+        return self.task(split, int(number))
+
+    def _draw(self, template: Template, split: Split, index: int) -> Task | None:
+        for attempt in range(TRIES):
+            phone = attempt // TRIES_PER_PHONE
+            draft = Draft(_seed_of(self.name, template.name, split, index, phone), split, attempt)
+            try:
+                template.fill(draft)
+            except NoInstance:
+                continue
+            task = draft.finish(suite=self.name, template=template.name, index=index)
+            if template.test_only or split_of(task) == split:
+                return task
+        return None
+
+    def _refuse_twins(self) -> None:
+        names = [template.name for template in self.templates]
+        twins = sorted({name for name in names if names.count(name) > 1})
+        if twins:
+            raise TaskError(f"{self.name} has two templates called {', '.join(twins)}", fix="rename one of the functions")
+
+
+def split_of(task: Task) -> Split:
+    """Where an instruction belongs: a function of its text and template alone."""
+    digest = blake2b(f"{task.template}\n{task.instruction.casefold()}".encode(), digest_size=4).digest()
+    share = int.from_bytes(digest, "big") / 2**32
+    return "train" if share < 0.7 else "tune" if share < 0.8 else "test"
+
+
+def refuse_overlap(tasks: Iterable[Task]) -> None:
+    """Raise if an instruction stands in more than one split."""
+    seen: dict[tuple[str, str], Split] = {}
+    for task in tasks:
+        first = seen.setdefault((task.template, task.instruction.casefold()), task.split)
+        if first != task.split:
+            raise TaskError(
+                f"{task.instruction!r} is in the {first} split and in the {task.split} split",
+                expected="splits that share no instance",
+                fix="let Suite draw the tasks, or mark the template with add_for_test",
+            )
+
+
+def _seed_of(*parts: object) -> int:
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
+
+
+# --- the oracle's moves ---------------------------------------------------------------------------------------------
+
+
+def open_app(name: str) -> Move:
+    return Move(verb="open", target=name)
+
+
+def tap(id: str) -> Move:
+    return Move(verb="tap", target=id)
+
+
+def hold(id: str) -> Move:
+    return Move(verb="hold", target=id)
+
+
+def type_in(id: str, text: str) -> Move:
+    """Tap the field, then type."""
+    return Move(verb="type", target=id, text=text)
+
+
+def enter() -> Move:
+    return Move(verb="enter")
+
+
+def go_back() -> Move:
+    return Move(verb="back")
+
+
+def go_home() -> Move:
+    return Move(verb="home")
+
+
+def find_suite(name: str, suites: dict[str, Suite]) -> Suite:
+    """The suite with this name, or an error that names the others."""
+    if name not in suites:
+        raise TaskError(f"unknown suite {name!r}", expected=closest(name, suites), fix="distrl tasks list")
+    return suites[name]

@@ -1,0 +1,300 @@
+"""The records that travel round the circle: tasks → rollout → experience → learner → rollout.
+
+Every record is a frozen msgspec struct: the same type in memory, on the wire and on disk. Coordinates are
+normalised to [0, 1] with the origin at the top left, whatever the device. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+Value = str | int | float | bool
+"""What one field of a device's records may hold."""
+
+Split = Literal["train", "tune", "test"]
+
+
+class Bounds(msgspec.Struct, frozen=True, array_like=True):
+    """A rectangle in normalised coordinates."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        return (self.left + self.right) / 2, (self.top + self.bottom) / 2
+
+    def contains(self, x: float, y: float) -> bool:
+        return self.left <= x < self.right and self.top <= y < self.bottom
+
+
+class UiElement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the accessibility tree, as far as the device exposes it."""
+
+    bounds: Bounds
+    text: str = ""
+    description: str = ""
+    class_name: str = "View"
+    resource_id: str = ""
+    clickable: bool = False
+    scrollable: bool = False
+    checked: bool | None = None
+    focused: bool = False
+    enabled: bool = True
+
+
+# --- actions: one space for every device and every model ------------------------------------------------------------
+
+
+class Tap(msgspec.Struct, frozen=True, tag="tap"):
+    x: float
+    y: float
+
+
+class LongPress(msgspec.Struct, frozen=True, tag="long_press"):
+    x: float
+    y: float
+
+
+class Swipe(msgspec.Struct, frozen=True, tag="swipe"):
+    """The finger moves from (x, y) to (to_x, to_y); swiping up scrolls the content down."""
+
+    x: float
+    y: float
+    to_x: float
+    to_y: float
+
+
+class TypeText(msgspec.Struct, frozen=True, tag="type"):
+    """Type into the focused field. Focusing a field selects what it holds, so typing replaces it."""
+
+    text: str
+
+
+class Press(msgspec.Struct, frozen=True, tag="press"):
+    key: Literal["back", "home", "enter"]
+
+
+class Wait(msgspec.Struct, frozen=True, tag="wait"):
+    """Let the screen settle."""
+
+
+class Finish(msgspec.Struct, frozen=True, tag="finish"):
+    """End the episode with a claim, and with an answer where the task is a question."""
+
+    status: Literal["complete", "impossible"] = "complete"
+    answer: str = ""
+
+
+class Unparsed(msgspec.Struct, frozen=True, tag="unparsed"):
+    """What a model said that is no action: always an invalid step, never a crash."""
+
+    raw: str
+
+
+Action = Tap | LongPress | Swipe | TypeText | Press | Wait | Finish | Unparsed
+
+
+# --- what a policy sees ---------------------------------------------------------------------------------------------
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A recent action as the policy remembers it."""
+
+    action: Action
+    target: str = ""
+    """Text of the element that the action touched."""
+    valid: bool = True
+    changed: bool = True
+    """Whether the screen looked different afterwards."""
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that a policy may look at before a decision."""
+
+    instruction: str
+    elements: tuple[UiElement, ...] = ()
+    screenshot: str = ""
+    """Reference into the frame store; empty where no picture was kept."""
+    recent: tuple[Past, ...] = ()
+    """Oldest first."""
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """Write fields of one record on the device; `fields=None` removes the record."""
+
+    table: str
+    id: str
+    fields: dict[str, Value] | None = None
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One condition on the end state: some record of `table` holds `fields`, or (absent) record `id` is gone."""
+
+    table: str
+    id: str = ""
+    """Empty: any record of the table may fulfil it, which is how a task asks for something new."""
+    fields: dict[str, Value] = {}
+    absent: bool = False
+
+
+class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The screen that a task wants to see at the end."""
+
+    app: str
+    screen: str = ""
+    args: dict[str, str] = {}
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What must hold when the agent says that it is done."""
+
+    wants: tuple[Want, ...] = ()
+    showing: Showing | None = None
+    answer: str = ""
+    impossible: bool = False
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One leg of the scripted oracle's route, in terms of what is on the screen."""
+
+    verb: Literal["open", "tap", "hold", "type", "enter", "back", "home", "finish"]
+    target: str = ""
+    """An app for `open`, a resource id for the others."""
+    text: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An instruction, a way to set the device up, and a way to judge the outcome."""
+
+    id: str
+    suite: str
+    template: str
+    split: Split
+    instruction: str
+    seed: int
+    """Decides the content and the moods of the device."""
+    goal: Goal
+    setup: tuple[Put, ...] = ()
+    start: Showing | None = None
+    """The screen that the episode begins on; None: the home screen."""
+    route: tuple[Move, ...] = ()
+    """How the oracle does it. No policy ever sees this."""
+    max_steps: int = 20
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a judge found, each aspect on its own."""
+
+    success: bool
+    progress: float = 0.0
+    """Share of the goal's conditions that hold."""
+    false_completion: bool = False
+    """The agent said that it was done, and it was not."""
+    side_effects: tuple[str, ...] = ()
+    """What changed without being asked for; any of them makes the episode a failure."""
+
+
+# --- experience -----------------------------------------------------------------------------------------------------
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One record that differs between two states; None stands for a record that is not there."""
+
+    table: str
+    id: str
+    before: dict[str, Value] | None
+    after: dict[str, Value] | None
+
+
+class EndState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a device was left: what changed since the start of the task, what it showed and what the agent claimed."""
+
+    changes: tuple[Change, ...] = ()
+    showing: Showing | None = None
+    claim: Finish | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's answer to one observation."""
+
+    action: Action
+    choice: tuple[int, ...]
+    """The action in the policy's own grammar, so that it can be scored again exactly."""
+    logp: float
+    entropy: float
+    value: float
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One decision and what came of it."""
+
+    observation: Observation
+    decision: Decision
+    version: int
+    """The policy version that acted: weights may be swapped in the middle of an episode."""
+    reward: float = 0.0
+    valid: bool = True
+    changed: bool = True
+    device_s: float = 0.0
+    """Seconds that the device took to perform the action and show the result."""
+
+
+class Ending(StrEnum):
+    """Why an episode stopped."""
+
+    FINISHED = "finished"
+    STEP_LIMIT = "step_limit"
+    TIME_LIMIT = "time_limit"
+    DEVICE_LOST = "device_lost"
+
+    @property
+    def terminal(self) -> bool:
+        """True where the episode truly ended; the others are cut off and bootstrapped."""
+        return self is Ending.FINISHED
+
+
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The record of one episode."""
+
+    id: str
+    task: Task
+    steps: tuple[Step, ...]
+    ending: Ending
+    verdict: Verdict
+    end: EndState
+    last: Observation | None = None
+    """What the screen showed after the last step of an episode that was cut off."""
+    last_value: float = 0.0
+    """The acting policy's value of `last`."""
+    priority: float = 1.0
+    """The worker's own estimate; the learner refreshes it."""
+    worker: str = ""
+    device: str = ""
+    wall_s: float = 0.0
+
+    @property
+    def version(self) -> int:
+        """The oldest policy version that acted in it."""
+        return min((step.version for step in self.steps), default=0)
+
+
+class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A published set of weights."""
+
+    version: int
+    file: str
+    sha256: str
+    size_bytes: int
+    updates: int
+    episodes: int
+    published_s: float
+    """Wall-clock time of publication, seconds since the epoch."""

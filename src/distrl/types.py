@@ -180,8 +180,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     template: str
     split: Split
     instruction: str
+    phone: int
+    """Decides what the device holds."""
     seed: int
-    """Decides the content and the moods of the device."""
+    """Decides the moods of the device: pop-ups, slow screens, wordings."""
     goal: Goal
     setup: tuple[Put, ...] = ()
     start: Showing | None = None

@@ -22,7 +22,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pass
 
 
-class WildConfig(_Section):
+class WildConfig(_Section, frozen=True):
     popup_rate: Share = 0.05
     """Chance that opening an app brings up something that nobody asked for."""
     slow_rate: Share = 0.05
@@ -33,7 +33,7 @@ class WildConfig(_Section):
     """Give every phone its own wordings and layouts; false: all alike."""
 
 
-class LatencyConfig(_Section):
+class LatencyConfig(_Section, frozen=True):
     profile: Literal["instant", "emulator"] = "emulator"
     """How long the phone takes: not at all, or as long as an Android emulator with its stalls and slow machines."""
     time_scale: Positive = 0.4
@@ -44,7 +44,7 @@ class LatencyConfig(_Section):
     """Share of the phones that sit on a machine half as fast."""
 
 
-class FaultConfig(_Section):
+class FaultConfig(_Section, frozen=True):
     crash_rate: Share = 0.0
     """Chance per step that the phone crashes; it answers again after a restart."""
     freeze_rate: Share = 0.0
@@ -59,7 +59,7 @@ class FaultConfig(_Section):
     """Steps after which that phone crashes."""
 
 
-class RunConfig(_Section):
+class RunConfig(_Section, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")] = "sim"
     """Ends up in the name of the run folder."""
     root: str = "runs"
@@ -72,14 +72,14 @@ class RunConfig(_Section):
     """Stop collecting after so many episodes; 0: no limit."""
 
 
-class TasksConfig(_Section):
+class TasksConfig(_Section, frozen=True):
     suite: str = "sim-general"
     """Which tasks to train on: see `distrl tasks list`."""
     max_oracle_steps: CountOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
 
 
-class DevicesConfig(_Section):
+class DevicesConfig(_Section, frozen=True):
     kind: Literal["sim"] = "sim"
     """What the workers drive."""
     per_worker: Count = 96
@@ -89,7 +89,7 @@ class DevicesConfig(_Section):
     faults: FaultConfig = FaultConfig()
 
 
-class RolloutConfig(_Section):
+class RolloutConfig(_Section, frozen=True):
     workers: Count = 2
     """Worker processes."""
     batch_size: Count = 64
@@ -98,7 +98,7 @@ class RolloutConfig(_Section):
     """How long a decision may wait for others to share its batch."""
     episode_budget_s: Positive = 60.0
     """An episode that lasts longer is cut, bootstrapped and used."""
-    step_deadline_s: Positive = 20.0
+    step_deadline_s: Positive = 50.0
     """A device that takes longer over one action counts as lost."""
     history: Annotated[int, Meta(ge=0, le=16)] = 6
     """Recent actions that a policy is shown."""
@@ -110,7 +110,7 @@ class RolloutConfig(_Section):
     """Store the picture of every step; needed for policies that look at pixels."""
 
 
-class PolicyConfig(_Section):
+class PolicyConfig(_Section, frozen=True):
     kind: Literal["pointer"] = "pointer"
     """Which policy to train."""
     width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
@@ -121,7 +121,7 @@ class PolicyConfig(_Section):
     """Tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
 
 
-class WarmStartConfig(_Section):
+class WarmStartConfig(_Section, frozen=True):
     demonstrations: CountOrNone = 160
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 12
@@ -130,7 +130,7 @@ class WarmStartConfig(_Section):
     """Of the cloning."""
 
 
-class AlgorithmConfig(_Section):
+class AlgorithmConfig(_Section, frozen=True):
     name: Literal["aride"] = "aride"
     """Which algorithm updates the policy."""
     gamma: Share = 0.95
@@ -157,7 +157,7 @@ class AlgorithmConfig(_Section):
     """Updates that train the critic alone."""
 
 
-class ReplayConfig(_Section):
+class ReplayConfig(_Section, frozen=True):
     capacity_steps: Count = 60_000
     """Steps kept in memory for sampling; the oldest trajectories go first."""
     max_staleness: CountOrNone = 8
@@ -176,7 +176,7 @@ class ReplayConfig(_Section):
     """How much of that the importance weights undo."""
 
 
-class LearnerConfig(_Section):
+class LearnerConfig(_Section, frozen=True):
     learning_rate: Positive = 1e-3
     """Of the policy and the critic."""
     batch_trajectories: Count = 24
@@ -199,7 +199,7 @@ class LearnerConfig(_Section):
     """Episodes of one round in sync mode."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(_Section, frozen=True):
     episodes: Count = 300
     """Held-out tasks for the figures before and after."""
     every_s: NotNegative = 40.0
@@ -210,7 +210,7 @@ class EvaluationConfig(_Section):
     """Instant phones that an evaluation plays on at once."""
 
 
-class RuntimeConfig(_Section):
+class RuntimeConfig(_Section, frozen=True):
     kind: Literal["local"] = "local"
     """Where the roles run: supervised processes on this machine."""
     heartbeat_s: Positive = 0.5
@@ -223,7 +223,7 @@ class RuntimeConfig(_Section):
     """Wait before the first restart; doubles with each one in a row, up to 10 s."""
 
 
-class Config(_Section):
+class Config(_Section, frozen=True):
     """A whole run."""
 
     run: RunConfig = RunConfig()

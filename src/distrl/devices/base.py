@@ -6,11 +6,16 @@ longer than its own deadlines. A simulated phone, an Android over ADB and a Chro
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
 
 from distrl.types import Action, EndState, Task, UiElement
+
+Clock = Callable[[], float]
+"""Seconds that only ever go forward."""
+Sleep = Callable[[float], Awaitable[object]]
 
 
 class Performed(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +47,9 @@ class Device(Protocol):
 
     async def end_state(self) -> EndState:
         """How the device stands compared with the start of its task, for the judge."""
+
+    async def restart(self) -> None:
+        """Make a lost device usable again; it must be reset before the next episode. Raises `DeviceLost` in vain."""
 
     async def close(self) -> None:
         """Let go of everything that the device holds."""

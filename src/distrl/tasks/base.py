@@ -21,8 +21,8 @@ from distrl.types import Goal, Move, Put, Showing, Split, Task, Value, Want
 SPLITS: tuple[Split, ...] = ("train", "tune", "test")
 TRIES = 300
 """Draws before a template is taken to have no instance in a split."""
-TRIES_PER_PHONE = 30
-"""Draws before another phone is tried, since a phone's content takes longest to make."""
+PHONES = 300
+"""Phones with content of their own in each split: few enough to be kept in memory once they are made."""
 
 TemplateFn = Callable[["Draft"], None]
 
@@ -30,10 +30,10 @@ TemplateFn = Callable[["Draft"], None]
 class Draft:
     """A task in the making. A template calls these in any order."""
 
-    def __init__(self, seed: int, split: Split, attempt: int = 0) -> None:
-        self.seed, self.split = seed, split
-        self.random = Random(f"draft {seed} {attempt}")
-        self.tables: Tables = content(seed, held_out=split == "test")
+    def __init__(self, phone: int, seed: int, split: Split) -> None:
+        self.phone, self.seed, self.split = phone, seed, split
+        self.random = Random(f"draft {seed}")
+        self.tables: Tables = content(phone, held_out=split == "test")
         self._seeder = Seeder(self.random.getrandbits(48), held_out=split == "test")
         self._instruction = ""
         self._setup: list[Put] = []
@@ -121,6 +121,7 @@ class Draft:
             template=template,
             split=self.split,
             instruction=self._instruction,
+            phone=self.phone,
             seed=self.seed,
             goal=goal,
             setup=tuple(self._setup),
@@ -189,8 +190,8 @@ class Suite:
 
     def _draw(self, template: Template, split: Split, index: int) -> Task | None:
         for attempt in range(TRIES):
-            phone = attempt // TRIES_PER_PHONE
-            draft = Draft(_seed_of(self.name, template.name, split, index, phone), split, attempt)
+            seed = _seed_of(self.name, template.name, split, index, attempt)
+            draft = Draft(SPLITS.index(split) * PHONES + seed % PHONES, seed, split)
             try:
                 template.fill(draft)
             except NoInstance:

@@ -16,18 +16,18 @@ HOME = Place(app="launcher", screen="home")
 TAME = WildConfig(popup_rate=0.0, slow_rate=0.0, update_rate=0.0, variants=False)
 
 
-@lru_cache(maxsize=256)
-def content(seed: int, *, held_out: bool) -> Tables:
+@lru_cache(maxsize=1024)
+def content(phone: int, *, held_out: bool) -> Tables:
     """What the apps of a phone hold; held-out names appear on phones of the test split alone."""
     tables: Tables = {}
     for name, app in APPS.items():
-        tables |= app.seed(Seeder(_mix(seed, name), held_out=held_out))
+        tables |= app.seed(Seeder(_mix(phone, name), held_out=held_out))
     return tables
 
 
 def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
     """The phone at the start of `task`."""
-    tables = content(task.seed, held_out=task.split == "test")
+    tables = content(task.phone, held_out=task.split == "test")
     state = PhoneState(seed=task.seed, tables=tables, stack=(HOME,), wild=draw_wild(wild, task.seed, APPS))
     for item in task.setup:
         state = drop(state, item.table, item.id) if item.fields is None else put(state, item.table, item.id, **item.fields)
@@ -42,5 +42,5 @@ def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
     return PhoneState(seed=state.seed, tables=state.tables, stack=(HOME, place), wild=state.wild)
 
 
-def _mix(seed: int, name: str) -> int:
-    return seed * 1_000_003 + sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 1_000_003
+def _mix(phone: int, name: str) -> int:
+    return phone * 1_000_003 + sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 1_000_003

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, ScreenFn
-from distrl.devices.sim.apps import launcher, settings, system
+from distrl.devices.sim.apps import (
+    browser,
+    calendar,
+    clock,
+    contacts,
+    files,
+    launcher,
+    mail,
+    maps,
+    messages,
+    music,
+    notes,
+    photos,
+    settings,
+    store,
+    system,
+)
 
-APPS: dict[str, App] = {module.app.name: module.app for module in (settings,)}
+APPS: dict[str, App] = {module.app.name: module.app for module in (settings, browser, calendar, clock, contacts, mail, messages, notes, files, maps, music, photos, store)}
 """What the launcher shows, by name."""
 
 launcher.install(APPS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, write
-from distrl.devices.sim.state import Tables
+from distrl.devices.sim.state import Table, Tables
 from distrl.devices.sim.widgets import View, Widget, check, heading, label, row, switch
 
 app = App("settings", "Settings", icon="gear", colour="#5f6368")
@@ -24,7 +24,7 @@ SWITCHES = {
     "battery": {"saver": ("Battery saver", "Low power mode"), "percent": ("Battery percentage", "Show charge level")},
     "privacy": {"location": ("Location", "Positioning"), "camera": ("Camera access", "Camera use")},
 }  # fmt: skip
-CHOICES = {
+CHOICES: dict[str, dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "display": {"timeout": (("Screen timeout", "Sleep after"), ("30 seconds", "1 minute", "5 minutes", "10 minutes"))},
     "sound": {"ringtone": (("Ringtone", "Call melody"), ("Aurora", "Beacon", "Chimes", "Harbour", "Meadow", "Ripple"))},
     "network": {"dns": (("Private DNS", "Secure lookup"), ("Off", "Automatic", "Strict"))},
@@ -35,7 +35,7 @@ FACTS = {"model": "Model", "android": "System version", "storage": "Free storage
 @app.content
 def content(seeder: Seeder) -> Tables:
     flags = [name for section in SWITCHES.values() for name in section]
-    prefs = {name: {"on": seeder.random.random() < 0.5} for name in flags}
+    prefs: Table = {name: {"on": seeder.random.random() < 0.5} for name in flags}
     for section in CHOICES.values():
         prefs |= {name: {"choice": seeder.random.choice(options)} for name, (_, options) in section.items()}
     about = {

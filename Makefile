@@ -1,0 +1,54 @@
+# Every target sets up what it needs: on a fresh machine, `make train` or `make test` is the first and only command.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+LATER_TESTS := $(wildcard tests/integration tests/e2e)
+
+.PHONY: help train test check unit integration docs clean
+
+help:
+	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
+	@echo "make test    everything below, then the integration and end-to-end tests"
+	@echo "make check   format, lint, types and the import law"
+	@echo "make unit    unit tests"
+	@echo "make docs    write docs/configuration.md anew from the schema"
+	@echo "make clean   remove .venv and caches; runs/ stays"
+
+train: $(READY)
+	@echo "== training on simulated phones"
+	@$(BIN)/distrl train $(ARGS)
+
+test: check unit integration
+
+check: $(READY)
+	@echo "== checking format, lint, types and imports"
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: $(READY)
+	@echo "== unit tests"
+	@$(BIN)/pytest tests/unit
+
+integration: $(READY)
+	@echo "== integration and end-to-end tests: $(or $(LATER_TESTS),none)"
+	@$(if $(LATER_TESTS),$(BIN)/pytest $(LATER_TESTS),true)
+
+docs: $(READY)
+	@echo "== writing docs/configuration.md"
+	@$(BIN)/distrl config reference > docs/configuration.md.new
+	@mv docs/configuration.md.new docs/configuration.md
+
+clean:
+	@echo "== removing .venv and caches"
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build src/*.egg-info
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@echo "== setting up .venv (a few minutes the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "distrl needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,bench,dev]"
+	@touch $@

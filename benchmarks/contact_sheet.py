@@ -1,0 +1,92 @@
+"""Twelve screens of simulated phones on one sheet: `python benchmarks/contact_sheet.py [FILE.png]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+from PIL import Image
+
+from distrl.config.schema import WildConfig
+from distrl.devices.sim.phone import show
+from distrl.devices.sim.render import draw
+from distrl.devices.sim.state import PhoneState, put
+from distrl.devices.sim.world import HOME, TAME
+from distrl.tasks.play import play_oracle
+from distrl.tasks.suites import SUITES
+
+COLUMNS, GAP = 6, 14
+BACKDROP = (214, 218, 226)
+
+Fits = Callable[[PhoneState], bool]
+WANTED: dict[str, tuple[Fits, bool]] = {
+    "home screen": (lambda state: state.place == HOME, False),
+    "a long list": (lambda state: _at(state, "mail", "home") and show(state).overflow > 0, False),
+    "shop": (lambda state: state.place.app == "browser" and _kinds(state, "card") > 2, False),
+    "keyboard": (lambda state: bool(state.focus and state.place.drafts) and show(state).view.shape == "page", False),
+    "a dialog": (lambda state: show(state).view.shape == "dialog" and _kinds(state, "check") > 2, False),
+    "product": (
+        lambda state: state.place.app == "browser" and _kinds(state, "button") > 1 and _kinds(state, "label") > 2,
+        False,
+    ),
+    "home screen, dark": (lambda state: state.place.args.get("page") == "1", True),
+    "switches, dark": (lambda state: state.place.app == "settings" and _kinds(state, "switch") > 2, True),
+    "pop-up": (lambda state: _at(state, "system", "popup"), False),
+    "loading": (lambda state: state.loading > 0, True),
+    "music": (lambda state: state.place.app == "music" and _kinds(state, "tab") > 1, False),
+    "calendar, dark": (lambda state: _at(state, "calendar", "home"), True),
+}
+
+
+def main() -> None:
+    """Find a state for every wish, draw them all and write the sheet."""
+    file = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images/contact-sheet.png")
+    sheet = lay_out([draw(state) for state in find_states()])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(file, optimize=True)
+    print(f"{file}: {file.stat().st_size / 1000:.0f} KB")
+
+
+def find_states() -> list[PhoneState]:
+    """Play oracle tasks until every wish is met."""
+    found: dict[str, PhoneState] = {}
+    for index in range(400):
+        for suite in SUITES.values():
+            wild = WildConfig(popup_rate=0.3, slow_rate=0.2) if index % 2 else TAME
+            for state in play_oracle(suite.task("train", index), wild).states:
+                _note(state, found)
+        if len(found) == len(WANTED):
+            break
+    return [found[name] for name in WANTED if name in found]
+
+
+def _note(state: PhoneState, found: dict[str, PhoneState]) -> None:
+    for name, (fits, dark) in WANTED.items():
+        if name not in found and state.loading == (name == "loading") and fits(state):
+            found[name] = put(state, "settings.pref", "dark", on=dark)
+            return
+
+
+def _at(state: PhoneState, app: str, screen: str) -> bool:
+    return (state.place.app, state.place.screen) == (app, screen)
+
+
+def _kinds(state: PhoneState, kind: str) -> int:
+    shown = show(replace(state, loading=0)).placed
+    return sum(placed.widget.kind == kind for placed in shown)
+
+
+def lay_out(pictures: list[Image.Image]) -> Image.Image:
+    """The pictures in rows."""
+    width, height = pictures[0].width + GAP, pictures[0].height + GAP
+    rows = -(-len(pictures) // COLUMNS)
+    sheet = Image.new("RGB", (COLUMNS * width + GAP, rows * height + GAP), BACKDROP)
+    for index, picture in enumerate(pictures):
+        sheet.paste(picture, (GAP + index % COLUMNS * width, GAP + index // COLUMNS * height))
+    return sheet
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A-RIDE, the off-policy actor-critic of DistRL (arXiv 2410.14803), for trajectories that arrive late and stale.
+
+    L = - mean( w_tau min(rho_t, rho_max) A_t log pi(a_t|s_t) )          rho and A without gradient
+        + k_v   cross-entropy( V(s_t), v_t )                             gradient reaches the critic
+        - beta  mean( H(pi(.|s_t)) )                                     exact entropy
+        + k_inv mean over invalid steps of ( -log(1 - pi(a_t|s_t)) )
+
+v_t and A_t are Retrace targets over the whole trajectory (`targets.retrace`). What differs from the paper: the form
+of A_t is a switch (`algorithm.advantage`), the critic may be trained alone at first, and the sampler's weights may be
+divided by their mean. docs/algorithms/aride.md says what each was worth.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from distrl.algorithms.base import Lesson, Loss, mean_over
+from distrl.algorithms.targets import Course, Targets, retrace
+from distrl.config.schema import AlgorithmConfig
+
+ALMOST_ONE = 1.0 - 1e-4
+"""Largest probability in the invalid-action term, so that its gradient stays finite."""
+
+
+class ARide:
+    """The algorithm with its switches set."""
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        self._config = config
+
+    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
+        config = self._config
+        targets = self._targets(lesson)
+        policy = self._policy_loss(lesson, targets)
+        critic = value_loss(lesson.value_logit_BT, targets.value_BT, lesson.mask_BT)
+        entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
+        invalid = invalid_loss(lesson)
+        acting = policy - config.entropy_weight * entropy + config.invalid_weight * invalid
+        warm = updates >= config.critic_warmup_updates
+        total = config.value_weight * critic + (acting if warm else 0.0)
+        named = {"policy": policy, "value": critic, "entropy": entropy, "invalid": invalid, "total": total}
+        return Loss(
+            total=total,
+            metrics={name: float(value.detach()) for name, value in named.items()},
+            td_BT=targets.td_BT,
+            ratio_BT=lesson.ratio_BT,
+            entropy_BT=lesson.entropy_BT.detach(),
+        )
+
+    def _targets(self, lesson: Lesson) -> Targets:
+        course = Course(
+            value_BT=torch.sigmoid(lesson.value_logit_BT.detach()),
+            reward_BT=lesson.reward_BT,
+            ratio_BT=lesson.ratio_BT,
+            bootstrap_B=lesson.bootstrap_B,
+            mask_BT=lesson.mask_BT,
+        )
+        config = self._config
+        return retrace(course, gamma=config.gamma, trace=config.trace, rho_max=config.rho_max)
+
+    def _policy_loss(self, lesson: Lesson, targets: Targets) -> Tensor:
+        ratio_BT = lesson.ratio_BT.clamp(max=self._config.rho_max)
+        credit_BT = self._credit(targets.advantage_BT, lesson.mask_BT)
+        return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.mask_BT)
+
+    def _credit(self, advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """What each action's log-probability is multiplied with."""
+        config = self._config
+        if config.advantage == "binary":
+            return (advantage_BT > config.advantage_floor).float()
+        if config.scale_advantages:
+            advantage_BT = advantage_BT / mean_over(advantage_BT**2, mask_BT).sqrt().clamp(min=1e-3)
+        return advantage_BT.clamp(min=0.0) if config.advantage == "positive" else advantage_BT
+
+
+def value_loss(value_logit_BT: Tensor, target_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Cross-entropy on the probability of success; targets are clipped to [0, 1]."""
+    loss_BT = F.binary_cross_entropy_with_logits(value_logit_BT, target_BT.clamp(0.0, 1.0), reduction="none")
+    return mean_over(loss_BT, mask_BT)
+
+
+def invalid_loss(lesson: Lesson) -> Tensor:
+    """-log(1 - pi(a)) over the invalid steps: pushes down what the device refused."""
+    chance_BT = lesson.logp_BT.exp().clamp(max=ALMOST_ONE)
+    return mean_over(-torch.log1p(-chance_BT), lesson.mask_BT & ~lesson.valid_BT)

@@ -1,0 +1,157 @@
+"""The algorithm seam: episodes from replay in, a loss and fresh priorities out.
+
+Every algorithm sees the same `Lesson`: the sampled episodes scored by the present policy, padded to a rectangle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from distrl.policies.base import Policy
+from distrl.types import Trajectory
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """A trajectory as the learner keeps it: what the policy read, and plain arrays over its steps."""
+
+    id: str
+    template: str
+    version: int
+    success: bool
+    terminal: bool
+    encoded: tuple[Any, ...]
+    """The policy's own reading of each observation; one more than steps where the episode was cut off."""
+    choices: tuple[tuple[int, ...], ...]
+    logp_T: NDArray[np.float32]
+    reward_T: NDArray[np.float32]
+    valid_T: NDArray[np.bool_]
+    changed_T: NDArray[np.bool_]
+    last_value: float
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.choices)
+
+
+def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
+    """What the learner keeps of a trajectory."""
+    steps = trajectory.steps
+    seen = [step.observation for step in steps] + ([trajectory.last] if trajectory.last else [])
+    return Episode(
+        id=trajectory.id,
+        template=trajectory.task.template,
+        version=trajectory.version,
+        success=trajectory.verdict.success,
+        terminal=trajectory.ending.terminal,
+        encoded=tuple(policy.encode(observation) for observation in seen),
+        choices=tuple(step.decision.choice for step in steps),
+        logp_T=np.array([step.decision.logp for step in steps], np.float32),
+        reward_T=np.array([step.reward for step in steps], np.float32),
+        valid_T=np.array([step.valid for step in steps], np.bool_),
+        changed_T=np.array([step.changed for step in steps], np.bool_),
+        last_value=trajectory.last_value,
+    )
+
+
+class Lesson(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampled episodes scored by the present policy; suffixes B episodes, T steps."""
+
+    logp_BT: Tensor
+    entropy_BT: Tensor
+    value_logit_BT: Tensor
+    behaviour_logp_BT: Tensor
+    reward_BT: Tensor
+    valid_BT: Tensor
+    changed_BT: Tensor
+    mask_BT: Tensor
+    success_B: Tensor
+    bootstrap_B: Tensor
+    """V after the last step: 0 where the episode truly ended."""
+    weight_B: Tensor
+    """Importance weights of prioritised sampling."""
+
+    @property
+    def ratio_BT(self) -> Tensor:
+        """pi / mu, without gradient."""
+        return (self.logp_BT.detach() - self.behaviour_logp_BT).exp() * self.mask_BT
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """What to descend, what to log, and what the sampler should think of each episode."""
+
+    total: Tensor
+    metrics: dict[str, float]
+    td_BT: Tensor
+    ratio_BT: Tensor
+    entropy_BT: Tensor
+
+
+class Algorithm(Protocol):
+    """One way to learn from a lesson."""
+
+    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
+        """The loss of this lesson after `updates` earlier ones."""
+
+
+def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Sequence[float]) -> Lesson:
+    """Score the episodes with the present policy, under gradient, in one pass."""
+    encoded = [item for episode in episodes for item in episode.encoded]
+    choices = [choice for episode in episodes for choice in _padded_choices(episode)]
+    scores = policy.score(encoded, choices)
+    rows, last = _rows(episodes)
+    value_N = torch.sigmoid(scores.value_logit_N.detach())
+    bootstrap = [0.0 if e.terminal else float(value_N[at]) if at is not None else e.last_value for e, at in zip(episodes, last, strict=True)]
+    return Lesson(
+        logp_BT=_gather(scores.logp_N, rows),
+        entropy_BT=_gather(scores.entropy_N, rows),
+        value_logit_BT=_gather(scores.value_logit_N, rows),
+        behaviour_logp_BT=_stack([episode.logp_T for episode in episodes]),
+        reward_BT=_stack([episode.reward_T for episode in episodes]),
+        valid_BT=_stack([episode.valid_T for episode in episodes]).bool(),
+        changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
+        mask_BT=_stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool(),
+        success_B=torch.tensor([float(episode.success) for episode in episodes]),
+        bootstrap_B=torch.tensor(bootstrap),
+        weight_B=torch.tensor(list(weights), dtype=torch.float32),
+    )
+
+
+def _padded_choices(episode: Episode) -> list[tuple[int, ...]]:
+    """One choice per encoded observation: what stands after the last step is scored for its value alone."""
+    extra = len(episode.encoded) - episode.num_steps
+    return [*episode.choices, *([episode.choices[-1]] * extra)]
+
+
+def _rows(episodes: Sequence[Episode]) -> tuple[list[range], list[int | None]]:
+    """Where each episode's steps lie in the flat scores, and where the observation after its end does."""
+    rows: list[range] = []
+    last: list[int | None] = []
+    start = 0
+    for episode in episodes:
+        end = start + episode.num_steps
+        rows.append(range(start, end))
+        last.append(end if len(episode.encoded) > episode.num_steps else None)
+        start += len(episode.encoded)
+    return rows, last
+
+
+def _gather(flat_N: Tensor, rows: Sequence[range]) -> Tensor:
+    parts = [flat_N[row.start : row.stop] for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+
+
+def _stack(arrays: Sequence[NDArray[Any]]) -> Tensor:
+    parts = [torch.from_numpy(np.asarray(array, np.float32)) for array in arrays]
+    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+
+
+def mean_over(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Mean over the steps in `mask_BT`; 0 where there are none."""
+    return (x_BT * mask_BT).sum() / mask_BT.sum().clamp(min=1)

@@ -1,0 +1,62 @@
+"""Pure maths of the value targets: tensors in, tensors out, nothing else touched.
+
+Suffixes: B trajectories, T steps, padded on the right; `mask_BT` is true on real steps. No target ever reaches over
+the end of its own trajectory.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+from torch import Tensor
+
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
+    """What the critic should say, and how much better than expected each action was."""
+
+    td_BT: Tensor
+    value_BT: Tensor
+    advantage_BT: Tensor
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """Padded trajectories: the critic's values, rewards, importance ratios, and V after the last step.
+
+    `bootstrap_B` is 0 where the episode truly ended and V(s_T) where it was cut off.
+    """
+
+    value_BT: Tensor
+    reward_BT: Tensor
+    ratio_BT: Tensor
+    bootstrap_B: Tensor
+    mask_BT: Tensor
+
+
+@torch.no_grad()
+def retrace(course: Course, *, gamma: float, trace: float, rho_max: float) -> Targets:
+    """Retrace targets over whole trajectories.
+
+    td_t = r_t + gamma V(s_{t+1}) - V(s_t)
+    v_t  = V(s_t) + min(rho_max, rho_t) td_t + gamma lambda min(1, rho_t) (v_{t+1} - V(s_{t+1}))
+    A_t  = r_t + gamma v_{t+1} - V(s_t)
+    """
+    value_BT, mask_BT = course.value_BT, course.mask_BT
+    after_BT = _after(value_BT, course.bootstrap_B, mask_BT)
+    td_BT = (course.reward_BT + gamma * after_BT - value_BT) * mask_BT
+    clipped_BT, cut_BT = course.ratio_BT.clamp(max=rho_max), trace * course.ratio_BT.clamp(max=1.0)
+    excess_B = torch.zeros_like(course.bootstrap_B)
+    excess_BT, ahead_BT = torch.zeros_like(value_BT), torch.zeros_like(value_BT)
+    for t in reversed(range(value_BT.shape[1])):
+        ahead_BT[:, t] = excess_B
+        excess_B = (clipped_BT[:, t] * td_BT[:, t] + gamma * cut_BT[:, t] * excess_B) * mask_BT[:, t]
+        excess_BT[:, t] = excess_B
+    advantage_BT = (course.reward_BT + gamma * (after_BT + ahead_BT) - value_BT) * mask_BT
+    return Targets(td_BT=td_BT, value_BT=(value_BT + excess_BT) * mask_BT, advantage_BT=advantage_BT)
+
+
+def _after(value_BT: Tensor, bootstrap_B: Tensor, mask_BT: Tensor) -> Tensor:
+    """V(s_{t+1}) for every step, with the bootstrap after each trajectory's last one."""
+    after_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(bootstrap_B)[:, None]], dim=1)
+    last_B = mask_BT.sum(1) - 1
+    after_BT[torch.arange(len(after_BT)), last_B] = bootstrap_B
+    return after_BT

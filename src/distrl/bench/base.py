@@ -1,0 +1,150 @@
+"""What every benchmark takes and gives, and how its figures are kept.
+
+A benchmark is a module `distrl.bench.<name>` with `run(options) -> Struct`; the fields of the struct are the names
+in the published results. Results are kept as `<folder>/<name>.json` together with what it takes to repeat them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Protocol, cast
+
+import msgspec
+
+from distrl.config.load import config_hash
+from distrl.config.schema import Config
+from distrl.errors import StoreError, UsageError, closest
+
+
+class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller may decide about a measurement."""
+
+    quick: bool = False
+    """A shorter measurement with wider error."""
+    seeds: int = 0
+    """Repetitions with different seeds; 0: as many as the benchmark thinks right."""
+    out: Path | None = None
+    """Folder for the results file, and for pictures where a benchmark draws them; None: keep nothing."""
+
+
+class Bench(Protocol):
+    """What a benchmark's module looks like."""
+
+    def run(self, options: BenchOptions) -> msgspec.Struct: ...
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What the figures were measured on, without anything that names the computer."""
+
+    system: str
+    processor: str
+    cores: int
+    memory_gb: float
+    python: str
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands beside the figures in a results file."""
+
+    bench: str
+    command: str
+    machine: Machine
+    seeds: int
+    config_hash: str
+    date: str
+
+
+def names() -> list[str]:
+    """Every benchmark there is."""
+    import distrl.bench
+
+    return sorted(module.name for module in iter_modules(distrl.bench.__path__) if module.name not in ("base",))
+
+
+def find(name: str) -> Bench:
+    """The benchmark with this name, or an error that names the others."""
+    if name not in names():
+        raise UsageError(f"no benchmark is called {name!r}", expected=closest(name, names()), fix="distrl bench --help")
+    return cast(Bench, import_module(f"distrl.bench.{name}"))
+
+
+def machine() -> Machine:
+    """This machine, in the words of a results file."""
+    return Machine(
+        system=f"{platform.system()} {platform.machine()}",
+        processor=_processor(),
+        cores=num_cores(),
+        memory_gb=round(memory_bytes() / 2**30, 1),
+        python=platform.python_version(),
+    )
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Memory of the machine; 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(found, platform.processor() or "unknown")
+
+
+def refuse_to_mix(folder: Path, name: str) -> Path:
+    """The file for the results of `name` in `folder`, unless it holds something else."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        return file
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        holds = str(found.get("bench", "something else"))
+    except (OSError, ValueError, AttributeError):
+        holds = "something else"
+    if holds != name:
+        raise StoreError(
+            f"{file} holds {holds}, not results of {name}", expected="a folder of its own", fix="another --out"
+        )
+    return file
+
+
+def keep(result: msgspec.Struct, kept: Kept, file: Path) -> None:
+    """Write the figures and what it takes to repeat them, whole or not at all."""
+    whole = {**msgspec.to_builtins(kept), **msgspec.to_builtins(result)}
+    fresh = file.with_suffix(".json.new")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        fresh.replace(file)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {file}: {error.strerror}", fix="give --out a folder that you may write to"
+        ) from None
+
+
+def describe(name: str, command: str, options: BenchOptions, result: msgspec.Struct) -> Kept:
+    """What is kept beside `result`."""
+    return Kept(
+        bench=name,
+        command=command,
+        machine=machine(),
+        seeds=getattr(result, "seeds", max(1, options.seeds)),
+        config_hash=getattr(result, "config_hash", config_hash(Config())),
+        date=datetime.now(UTC).date().isoformat(),
+    )

@@ -1,0 +1,201 @@
+"""`distrl doctor`: does this machine do what a run needs? Every check tries the thing itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from distrl.bench.base import memory_bytes, num_cores
+from distrl.cli.main import console, print_json
+from distrl.errors import DistrlError
+
+PACKAGES = {"msgspec": "msgspec", "numpy": "numpy", "pillow": "PIL", "rich": "rich", "gymnasium": "gymnasium", "safetensors": "safetensors"}  # fmt: skip
+OLDEST_PYTHON = (3, 11)
+ENOUGH_DISK_GB, ENOUGH_MEMORY_GB = 1.0, 2.0
+TORCH = "import torch; a = torch.ones(64, 64); assert float((a @ a)[0, 0]) == 64; print(torch.__version__, 'with', 'a GPU' if torch.cuda.is_available() else 'the CPU')"  # fmt: skip
+TORCH_TIMEOUT_S = 120.0
+
+Probe = Callable[[], str]
+"""Tries something and returns what it saw; raises what went wrong."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What trying one thing showed."""
+
+    name: str
+    ok: bool
+    seen: str
+    fix: str
+    """What to do about it; empty where all is well."""
+
+
+class UnfitError(DistrlError):
+    """Something is there but does not suffice."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument(
+        "--root", type=Path, default=Path("runs"), metavar="FOLDER", help="where runs will be kept (runs)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Try everything; 1 where something failed."""
+    checks = list(all_checks(args.root))
+    _print_table(checks)
+    if args.json:
+        print_json({"checks": checks})
+    return 0 if all(check.ok for check in checks) else 1
+
+
+def all_checks(root: Path) -> Iterator[Check]:
+    """Every check, one after another."""
+    install = "make test, or pip install -c constraints.txt -e '.[train]'"
+    yield attempt("python", "install Python 3.11 or newer", _python)
+    yield attempt("packages", install, _packages)
+    yield attempt("torch", install, _torch)
+    yield attempt("cores and memory", f"use a machine with {ENOUGH_MEMORY_GB:g} GB or more", _machine)
+    yield attempt("disk", f"free some space, or name another folder with --run.root (now {root})", lambda: _disk(root))
+    yield attempt("durable writes", "keep runs on a local disk: --run.root FOLDER", lambda: _fsync(root))
+    yield attempt("index", "keep runs on a disk that allows file locks: --run.root FOLDER", lambda: _sqlite(root))
+    yield attempt("simulated phone", "reinstall: " + install, _phone)
+    yield attempt("drawing", "reinstall Pillow: " + install, _drawing)
+    yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
+
+
+def attempt(name: str, fix: str, probe: Probe) -> Check:
+    """What `probe` found. Whatever it raises is the finding, since a doctor must not fall ill over a patient."""
+    try:
+        return Check(name=name, ok=True, seen=probe(), fix="")
+    except Exception as error:
+        return Check(name=name, ok=False, seen=str(error).strip()[-300:] or type(error).__name__, fix=fix)
+
+
+def _python() -> str:
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        raise UnfitError(f"Python {platform.python_version()}")
+    return platform.python_version()
+
+
+def _packages() -> str:
+    for module in PACKAGES.values():
+        import_module(module)
+    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _torch() -> str:
+    """In a process of its own: a broken build may take the whole process with it."""
+    done = subprocess.run([sys.executable, "-c", TORCH], capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False)  # noqa: S603 - our own line of code  # fmt: skip
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise UnfitError(lines[-1] if lines else f"ended with {done.returncode}")
+    return done.stdout.strip()
+
+
+def _machine() -> str:
+    memory_gb = memory_bytes() / 2**30
+    seen = f"{num_cores()} cores, {memory_gb:.1f} GB"
+    if memory_gb and memory_gb < ENOUGH_MEMORY_GB:
+        raise UnfitError(seen)
+    return seen
+
+
+@contextmanager
+def _folder_in(root: Path) -> Iterator[Path]:
+    """A folder where the runs will be, gone afterwards; the root itself is not made before it is needed."""
+    place = root.absolute()
+    while not place.exists():
+        place = place.parent
+    with tempfile.TemporaryDirectory(prefix=".distrl-doctor-", dir=place) as folder:
+        yield Path(folder)
+
+
+def _disk(root: Path) -> str:
+    with _folder_in(root) as folder:
+        free_gb = shutil.disk_usage(folder).free / 2**30
+    seen = f"{free_gb:.1f} GB free"
+    if free_gb < ENOUGH_DISK_GB:
+        raise UnfitError(f"{seen}, {ENOUGH_DISK_GB:g} GB wanted")
+    return seen
+
+
+def _fsync(root: Path) -> str:
+    with _folder_in(root) as folder:
+        began = time.perf_counter()
+        with (folder / "new").open("wb") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        (folder / "new").replace(folder / "kept")
+        if (folder / "kept").stat().st_size != 4096:
+            raise UnfitError("what was written is not what is there")
+        return f"{(time.perf_counter() - began) * 1000:.1f} ms to write, sync and rename 4 KiB"
+
+
+def _sqlite(root: Path) -> str:
+    with _folder_in(root) as folder:
+        base = sqlite3.connect(folder / "index.db")
+        mode = base.execute("pragma journal_mode=wal").fetchone()[0]
+        base.execute("create table t (id text primary key)")
+        base.close()
+    if mode != "wal":
+        raise UnfitError(f"SQLite {sqlite3.sqlite_version} has no write-ahead log here ({mode})")
+    return f"SQLite {sqlite3.sqlite_version} with a write-ahead log"
+
+
+def _phone() -> str:
+    from distrl.tasks.play import play_oracle
+    from distrl.tasks.suites import suite
+
+    task = suite("sim-general").task("test", 0)
+    played = play_oracle(task)
+    if not played.verdict.success:
+        raise UnfitError(f"the oracle failed {task.id}: {task.instruction!r}")
+    return f"{task.id} solved in {len(played.actions)} steps: {task.instruction!r}"
+
+
+def _drawing() -> str:
+    from distrl.devices.sim.render import draw
+    from distrl.devices.sim.world import start_state
+    from distrl.tasks.suites import suite
+
+    state = start_state(suite("sim-general").task("test", 0))
+    began = time.perf_counter()
+    picture = draw(state)
+    return f"{picture.width}×{picture.height} in {(time.perf_counter() - began) * 1000:.0f} ms"
+
+
+def _terminal() -> str:
+    encoding = sys.stdout.encoding or "unknown"
+    "…×│".encode(encoding)
+    size = shutil.get_terminal_size()
+    kind = f"a terminal of {size.columns}×{size.lines}" if sys.stdout.isatty() else "no terminal, so plain lines"
+    return f"{kind}, {encoding}"
+
+
+def _print_table(checks: list[Check]) -> None:
+    from rich.table import Table
+
+    table = Table("check", "", "seen", box=None, pad_edge=False)
+    for check in checks:
+        seen = check.seen if check.ok else f"{check.seen}\ntry: {check.fix}"
+        table.add_row(check.name, "ok" if check.ok else "FAILED", seen, style="" if check.ok else "bold red")
+    console().print(table)
+    failed = sum(not check.ok for check in checks)
+    print(f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed")

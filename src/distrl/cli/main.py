@@ -1,0 +1,168 @@
+"""The command line: finds the verb, reads its flags, runs it, and turns errors into messages and exit codes.
+
+A verb is one module, `distrl/cli/<verb>.py`, and one line in `VERBS`. The module is imported only when its verb is
+used, so `distrl --help` stays fast. It has:
+
+    TAKES_CONFIG = True                                     # optional: accept `--section.key value` (and `--seed N`)
+    def configure(parser: argparse.ArgumentParser) -> None  # declare its arguments
+    def run(args: argparse.Namespace) -> int                # do the work, return the exit code
+
+With TAKES_CONFIG, `args.overrides` is a dict from dotted key to text, ready for `load_config(path, args.overrides)`;
+without it, such flags are refused. A verb raises `DistrlError` for whatever the user can mend: the message goes to
+stderr, and the error's `exit_code` is returned (2 usage, 3 device, 4 crashed role, 1 failed check). With `--json`,
+a verb prints one JSON object on the last line of stdout by `print_json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
+
+from distrl import __version__
+from distrl.errors import DistrlError, UsageError, closest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+VERBS = {
+    "train": "train a policy while workers collect; with no config, on simulated phones",
+    "evaluate": "success of a run or checkpoint on held-out tasks, with an interval",
+    "status": "one screen about a live or finished run",
+    "tasks": "list the suites, show a task, play one",
+    "bench": "the measurements behind every claim",
+    "config": "resolved settings and where each came from; the reference",
+    "doctor": "check this machine by doing",
+}
+"""Every verb with a line of help; each is the module `distrl.cli.<verb>`."""
+
+DOTTED = re.compile(r"--([A-Za-z_][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
+SHORT = {"--seed": "run.seed"}
+
+
+class Verb(Protocol):
+    """What a verb's module looks like."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are ours: short, with a suggestion, exit code 2."""
+
+    more_flags: tuple[str, ...] = ()
+    """Flags that are taken out before the parser sees them, to be suggested all the same."""
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (-\S+)", message)
+        if unknown is None:
+            raise UsageError(f"{self.prog}: {message}", fix=f"{self.prog} --help")
+        flag = unknown[1].partition("=")[0]
+        known = closest(flag, [*_flags(self), *self.more_flags])
+        raise UsageError(f"{self.prog} has no flag {flag}", expected=known, fix=f"{self.prog} --help")
+
+
+def _flags(parser: argparse.ArgumentParser) -> set[str]:
+    """The long flags of a parser and of the parsers below it."""
+    found = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
+    below = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return found.union(*(_flags(inner) for choices in below for inner in choices.values()))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        code = dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except DistrlError as error:
+        print(f"distrl: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("distrl: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone. Python would complain once more while flushing at exit, so give it nothing to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def dispatch(argv: list[str]) -> int:
+    """Find the verb and run it; errors are the caller's."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"distrl {__version__}")
+        return 0
+    name, rest = argv[0], argv[1:]
+    if name not in VERBS:
+        raise UsageError(f"distrl has no verb {name!r}", expected=closest(name, VERBS), fix="distrl --help")
+    module = import_module(f"distrl.cli.{name}")
+    takes_config: bool = getattr(module, "TAKES_CONFIG", False)
+    return _run(cast(Verb, module), name, rest, takes_config=takes_config)
+
+
+def _run(verb: Verb, name: str, rest: list[str], *, takes_config: bool) -> int:
+    note = "any setting can be given as --section.key value: see `distrl config show`" if takes_config else None
+    parser = Parser(prog=f"distrl {name}", description=f"{VERBS[name]}.", epilog=note, allow_abbrev=False)
+    parser.more_flags = tuple(SHORT) if takes_config else ()
+    verb.configure(parser)
+    overrides, rest = split_overrides(rest) if takes_config else ({}, rest)
+    try:
+        args = parser.parse_args(rest)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    args.overrides = overrides
+    return verb.run(args)
+
+
+def split_overrides(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The `--section.key value` flags by dotted key, and the arguments that are left."""
+    found: dict[str, str] = {}
+    left: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            return found, [*left, word, *words]
+        flag, equals, text = word.partition("=")
+        dotted = DOTTED.fullmatch(word)
+        key = dotted[1] if dotted else SHORT.get(flag)
+        if key is None:
+            left.append(word)
+        else:
+            found[key] = text if equals else _value(flag, next(words, None))
+    return found, left
+
+
+def _value(flag: str, word: str | None) -> str:
+    if word is None or word.startswith("--"):
+        raise UsageError(f"{flag} needs a value", expected=f"{flag} VALUE", fix="distrl config show")
+    return word
+
+
+def print_json(result: object) -> None:
+    """Print `result` as one line of JSON: the last line of stdout, for other programs."""
+    import msgspec
+
+    sys.stdout.flush()
+    print(msgspec.json.encode(result).decode())
+
+
+def console() -> Console:
+    """Where tables go: as wide as the terminal, or 120 columns in a pipe or file."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
+
+
+def _overview() -> str:
+    lines = [f"  {name:10} {text}" for name, text in VERBS.items()]
+    head = "distrl: train agents that operate phones.\n\nusage: distrl VERB [arguments]\n"
+    tail = "\n`distrl VERB --help` tells more; start with `distrl doctor`, then `distrl train`."
+    return "\n".join([head, *lines, tail])

@@ -1,0 +1,143 @@
+"""A run as it goes: a live table on a terminal, one line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from distrl.runtime.base import RoleStatus
+from distrl.runtime.train import Moment
+from distrl.telemetry.pulse import Heartbeat
+
+LINE_EVERY_S = 10.0
+BARS = "▁▂▃▄▅▆▇█"
+COLOURS = {"doing": "green", "waiting": "yellow", "starting": "cyan", "stopped": "dim"}
+
+
+class Progress:
+    """Shows moments of a run; use as a context manager."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        self._line_s = 0.0
+        self._curve: list[tuple[float, float]] = []
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, moment: Moment) -> None:
+        """Show one moment, if it is time."""
+        self._note(moment)
+        if self._live:
+            self._live.update(Group(_headline(moment), self._success(moment), role_table(moment.roles)))
+        elif time.monotonic() - self._line_s >= LINE_EVERY_S:
+            self._line_s = time.monotonic()
+            print(line(moment), file=sys.stderr, flush=True)
+
+    def _note(self, moment: Moment) -> None:
+        rate = recent_success(moment.roles)
+        if rate is not None and (not self._curve or moment.spent.collect_s - self._curve[-1][0] >= 5.0):
+            self._curve.append((moment.spent.collect_s, rate))
+
+    def _success(self, moment: Moment) -> Text:
+        bars = "".join(BARS[min(7, int(8 * rate))] for _, rate in self._curve[-48:])
+        now = recent_success(moment.roles)
+        evaluated = _figure(moment.roles, "evaluator", "success")
+        text = Text("success in training ", style="bold")
+        text.append(bars, style="green")
+        text.append(f" {now:.0%}" if now is not None else " …", style="bold green")
+        if evaluated is not None:
+            version = _figure(moment.roles, "evaluator", "version") or 0
+            text.append(f"   held-out {evaluated:.0%} (version {version:.0f})", style="cyan")
+        return text
+
+
+def _headline(moment: Moment) -> Text:
+    spent, stats = moment.spent, moment.stats
+    budget = moment.config.run.minutes
+    clock = f"{_clock(spent.collect_s)}" + (f" of {_clock(60 * budget)}" if budget else "")
+    text = Text(f"{moment.run.name}  ", style="bold")
+    text.append(f"{moment.phase}  {clock}  ·  {stats.episodes} episodes, {stats.steps} steps", style="default")
+    return text
+
+
+def role_table(roles: list[RoleStatus]) -> Table:
+    """Every role: what it is doing or waiting for, and its figures."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="dim", expand=False)
+    for name in ("role", "now", "figures"):
+        table.add_column(name, overflow="fold", no_wrap=name == "role")
+    for status in roles:
+        table.add_row(status.role, _now(status), figures(status.heartbeat))
+    return table
+
+
+def _now(status: RoleStatus) -> Text:
+    heartbeat = status.heartbeat
+    if not status.alive and status.note and status.note != "finished":
+        return Text(status.note, style="red")
+    if heartbeat is None:
+        return Text("starting", style="cyan")
+    prefix = "waits for " if heartbeat.phase == "waiting" else ""
+    restarts = f"  (restarted {status.restarts}×)" if status.restarts else ""
+    return Text(f"{prefix}{heartbeat.what}{restarts}", style=COLOURS[heartbeat.phase])
+
+
+def figures(heartbeat: Heartbeat | None) -> str:
+    """A role's counters in a few words."""
+    if heartbeat is None or "progress" not in heartbeat.figures:
+        return ""
+    get = heartbeat.figures.get
+    if heartbeat.role == "learner":
+        return f"version {get('version', 0):.0f} · {get('updates', 0):.0f} updates · staleness {get('staleness/mean', 0):.1f} · idle {get('idle', 0):.0%}"
+    if heartbeat.role == "evaluator":
+        return f"version {get('version', 0):.0f}: {get('success', 0):.0%}" if "success" in heartbeat.figures else ""
+    down = get("restarting", 0)
+    trouble = f" · {down:.0f} recovering" if down else f" · {get('losses', 0):.0f} recovered" if get("losses", 0) else ""
+    return f"version {get('version', 0):.0f} · {get('episodes', 0):.0f} episodes · {get('healthy', 0):.0f} phones up{trouble}"
+
+
+def line(moment: Moment) -> str:
+    """One moment in one line."""
+    rate, held = recent_success(moment.roles), _figure(moment.roles, "evaluator", "success")
+    shown = [
+        f"[{_clock(moment.spent.wall_s)}] {moment.phase}",
+        f"{moment.stats.episodes} episodes",
+        f"success {rate:.0%}" if rate is not None else "",
+        f"held-out {held:.0%}" if held is not None else "",
+        f"version {_figure(moment.roles, 'learner', 'version') or 0:.0f}",
+    ]
+    waiting = [f"{r.role} waits for {r.heartbeat.what}" for r in moment.roles if r.heartbeat and r.heartbeat.phase == "waiting"]
+    dead = [f"{r.role}: {r.note}" for r in moment.roles if not r.alive and r.note and r.note != "finished"]
+    recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in moment.roles if r.heartbeat), 0.0)
+    phones = [f"{recovering:.0f} phone(s) recovering"] if recovering else []
+    return " · ".join([part for part in shown if part] + phones + dead + waiting[:2])
+
+
+def recent_success(roles: list[RoleStatus]) -> float | None:
+    """Success among the workers' recent episodes; None before there are enough."""
+    beats = [r.heartbeat.figures for r in roles if r.heartbeat and r.role.startswith("worker")]
+    count = sum(f.get("recent", 0.0) for f in beats)
+    if count < 20:
+        return None
+    return sum(f.get("success/recent", 0.0) * f.get("recent", 0.0) for f in beats) / count
+
+
+def _figure(roles: list[RoleStatus], role: str, name: str) -> float | None:
+    heartbeat = next((r.heartbeat for r in roles if r.role == role), None)
+    return heartbeat.figures.get(name) if heartbeat else None
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

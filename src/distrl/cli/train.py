@@ -1,0 +1,89 @@
+"""`distrl train`: the main job, with no config on simulated phones."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+
+from distrl.errors import UsageError
+
+TAKES_CONFIG = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", type=Path, help="a TOML file; without one, the defaults")
+    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run folder where it stopped")
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object on the last line")
+
+
+def run(args: argparse.Namespace) -> int:
+    from distrl.cli.main import print_json
+    from distrl.cli.progress import Progress
+    from distrl.runtime.train import Session
+
+    folder, config = _open(args)
+    with Progress() as progress:
+        session = Session(folder, config, progress.show)
+        _stop_politely(session)
+        print(f"run folder {folder.path}", file=sys.stderr)
+        summary = session.train()
+    if args.json:
+        print_json(summary)
+    else:
+        print(_closing(summary, str(folder.path), interrupted=session.interrupted))
+    return 0
+
+
+def _open(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+    from distrl.config.load import load_config
+    from distrl.runtime.run_folder import create_run, open_run
+    from distrl.tasks.suites import suite
+
+    if args.resume is None:
+        config = load_config(args.config, args.overrides)
+        suite(config.tasks.suite)
+        return create_run(config, now=datetime.now()), config
+    if args.config is not None or args.overrides:
+        raise UsageError("a resumed run keeps its own settings", fix=f"distrl train --resume {args.resume}")
+    folder = open_run(args.resume)
+    return folder, folder.config()
+
+
+def _stop_politely(session: object) -> None:
+    """Ctrl-C once finishes and saves; twice stops now."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        session.interrupted = True  # type: ignore[attr-defined]
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("\nfinishing and saving; press Ctrl-C again to stop now", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+
+
+def _closing(summary, folder: str, *, interrupted: bool) -> str:  # type: ignore[no-untyped-def]
+    lines = [
+        _success("before", summary.success_before_rate),
+        _success("after ", summary.success_after_rate),
+        f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; version {summary.policy_version}",
+        f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}",
+        f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, phones lost and recovered {summary.device_losses}",
+        "",
+        f"run folder: {folder}",
+        "next:",
+        *([f"  distrl train --resume {folder}"] if interrupted else []),
+        f"  distrl status {folder}",
+        f"  distrl evaluate {folder} --suite {summary.suite} --episodes 300",
+        "  distrl tasks try sim-general/test/0",
+    ]
+    return "\n".join(lines)
+
+
+def _success(when: str, rate) -> str:  # type: ignore[no-untyped-def]
+    if rate is None:
+        return f"success {when}: not evaluated"
+    return f"success {when}: {rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"

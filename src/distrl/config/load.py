@@ -1,0 +1,181 @@
+"""From defaults, a TOML file and flags to one `Config`, strictly, remembering where each value came from.
+
+Whatever does not fit the schema is refused with a `ConfigError` that names the key, the value, what was expected and
+the fix. Values go through `msgspec` one field at a time, so that the error can name the field.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from distrl.config.reference import Setting, flatten, sections, settings
+from distrl.config.schema import Config
+from distrl.errors import ConfigError, closest
+from distrl.types import Value
+
+Source = Literal["default", "file", "flag"]
+NOT_HASHED = ("run.root", "run.name")
+"""Where a run lives and what it is called change nothing about it."""
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration and the origin of each of its values."""
+
+    config: Config
+    sources: dict[str, Source]
+    """By dotted key."""
+
+
+def load_config(path: Path | None = None, overrides: Mapping[str, Value] | None = None) -> Config:
+    """The resolved configuration: defaults, then the file, then `overrides` by dotted key."""
+    return load(path, overrides).config
+
+
+def load(path: Path | None = None, overrides: Mapping[str, Value] | None = None) -> Loaded:
+    """The resolved configuration with the origin of each value."""
+    values = {key: setting.default for key, setting in settings().items()}
+    sources: dict[str, Source] = dict.fromkeys(values, "default")
+    for key, value in _from_file(path):
+        values[key], sources[key] = value, "file"
+    for key, raw in (overrides or {}).items():
+        values[key], sources[key] = _from_flag(key, raw), "flag"
+    return Loaded(config=msgspec.convert(_nest(values), Config), sources=sources)
+
+
+def dump_toml(config: Config) -> str:
+    """The whole configuration as TOML that `load_config` reads back to the same values."""
+    values = flatten(config)
+    blocks = []
+    for section in sections():
+        own = {key.rpartition(".")[2]: value for key, value in values.items() if key.rpartition(".")[0] == section}
+        blocks.append("\n".join([f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in own.items()), ""]))
+    return "\n".join(blocks)
+
+
+def config_hash(config: Config) -> str:
+    """Twelve characters that are the same for two configurations that train alike."""
+    values = {key: value for key, value in flatten(config).items() if key not in NOT_HASHED}
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _from_file(path: Path | None) -> Iterator[tuple[str, Value]]:
+    if path is None:
+        return
+    for key, value in _leaves(_read(path), ""):
+        where = f"{path}: "
+        setting = _find(key, where)
+        yield key, _fit(setting, value, f"{where}{key} = {json.dumps(value, default=str)}")
+
+
+def _from_flag(key: str, raw: Value) -> Value:
+    setting = _find(key, "--")
+    return _fit(setting, _parse(setting, raw) if isinstance(raw, str) else raw, f"--{key} {raw}")
+
+
+def _read(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = [str(other) for other in path.parent.glob("*.toml") if other.name != "pyproject.toml"]
+        expected = closest(str(path), near) if near else ""
+        raise ConfigError(
+            f"no file {path}", expected=expected, fix="check the path, or leave it out for the defaults"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", fix="name a TOML file that you may read") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not text", expected="a TOML file in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        fix = 'write sections as [run] and values as key = 1, key = 0.5, key = true or key = "text"'
+        raise ConfigError(f"{path} is not TOML: {error}", fix=fix) from None
+
+
+def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    """Every value with its dotted key; a table that is no section is given whole, to be refused."""
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and _is_section(key):
+            yield from _leaves(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _is_section(key: str) -> bool:
+    return any(section == key or section.startswith(f"{key}.") for section in sections())
+
+
+def _find(key: str, where: str) -> Setting:
+    if key in settings():
+        return settings()[key]
+    if _is_section(key):
+        inside = [name for name in settings() if name.startswith(f"{key}.")]
+        raise ConfigError(f"{where}{key} is a section, not a value", expected=closest(key, inside))
+    raise ConfigError(f"{where}{key} is no setting", expected=_likely(key), fix="`distrl config show` lists them all")
+
+
+def _likely(key: str) -> str:
+    """The keys that were probably meant: a similar name in the same section or else anywhere, or what is there."""
+    parent, _, last = key.rpartition(".")
+    inside = {name for name in settings() if parent and name.startswith(f"{parent}.")}
+    if _similar(last, inside):
+        return closest(key, inside)
+    return closest(key, _similar(last, settings()) or inside or sections())
+
+
+def _similar(name: str, keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if difflib.get_close_matches(name, [key.rpartition(".")[2]], cutoff=0.7)]
+
+
+def _parse(setting: Setting, text: str) -> object:
+    """The text of a flag as the setting's own kind of value; what cannot be read stays text, to be refused."""
+    if isinstance(setting.default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(setting.default, str):
+        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _fit(setting: Setting, value: object, seen: str) -> Value:
+    """`value` as the schema has it, or an error that says what the schema wants."""
+    try:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise msgspec.ValidationError
+        fitted: Value = msgspec.convert(value, setting.annotation)
+    except msgspec.ValidationError:
+        example = _toml(setting.default)
+        fix = f"{setting.key} = {example} in a file or --{setting.key} {example} as a flag, which is the default"
+        raise ConfigError(f"{seen[:200]} does not fit", expected=setting.expected, fix=fix) from None
+    return fitted
+
+
+def _nest(values: Mapping[str, Value]) -> dict[str, object]:
+    root: dict[str, object] = {}
+    for key, value in values.items():
+        *parents, name = key.split(".")
+        table: dict[str, object] = root
+        for parent in parents:
+            table = table.setdefault(parent, {})  # type: ignore[assignment]
+        table[name] = value
+    return root
+
+
+def _toml(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)

@@ -1,0 +1,261 @@
+"""Leases devices to episodes and looks after their health.
+
+A lost device is restarted in the background with growing back-off and returned to service. One that keeps failing
+without a good episode in between is quarantined and tried again much later. Every wait has a deadline and a name,
+and `status()` can always say what each device is waiting for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+
+import msgspec
+
+from distrl.devices.base import Clock, Device, Sleep
+from distrl.errors import DeviceError, DeviceLost
+
+
+class Health(StrEnum):
+    """Where a device stands."""
+
+    HEALTHY = "healthy"
+    """Free to be leased."""
+    LEASED = "leased"
+    RESTARTING = "restarting"
+    QUARANTINED = "quarantined"
+
+
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How patient the pool is."""
+
+    restart_s: float = 60.0
+    """A restart that takes longer has failed."""
+    backoff_s: float = 0.5
+    """Wait before the first restart; doubles with each failure in a row."""
+    longest_backoff_s: float = 30.0
+    """The back-off grows no further than this."""
+    quarantine_after: int = 5
+    """Failures in a row, without a good episode in between, that put a device in quarantine."""
+    quarantine_s: float = 300.0
+    """How long it stays there before it is tried again."""
+
+
+DEFAULT_LIMITS = PoolLimits()
+
+
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One device as shown to people."""
+
+    name: str
+    health: Health
+    failures: int
+    """In a row, since the last good episode."""
+    losses: int
+    """In all."""
+    waiting: str
+    """What it is waiting for and why; empty: for nothing but an episode."""
+    waiting_s: float
+    """For how long it has been as it is."""
+    deadline_s: float | None
+    """Seconds until that wait ends by itself; None: whoever leased it has the deadline."""
+
+
+class _Slot:
+    """A device and its record of health."""
+
+    def __init__(self, device: Device, now_s: float) -> None:
+        self.device = device
+        self.health = Health.HEALTHY
+        self.failures = self.losses = 0
+        self.waiting = ""
+        self.since_s = now_s
+        self.until_s: float | None = None
+
+
+class DevicePool:
+    """All devices of one worker. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        limits: PoolLimits = DEFAULT_LIMITS,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._limits, self._sleep, self._clock = limits, sleep, clock
+        self._slots = {device.name: _Slot(device, clock()) for device in devices}
+        self._free = deque(self._slots.values())
+        self._queue: deque[asyncio.Future[_Slot]] = deque()
+        self._recoveries: set[asyncio.Task[None]] = set()
+        self._bug: BaseException | None = None
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def num_waiting(self) -> int:
+        """Episodes that wait for a device."""
+        return len(self._queue)
+
+    def status(self) -> list[DeviceStatus]:
+        """How every device is, by name."""
+        now = self._clock()
+        return [_describe(name, slot, now) for name, slot in sorted(self._slots.items())]
+
+    async def lease(self, timeout_s: float) -> Device:
+        """A healthy device, the longest idle first; `DeviceError` where none comes free in time."""
+        if self._bug is not None:
+            raise self._bug
+        slot = self._free.popleft() if self._free else await self._queue_up(timeout_s)
+        self._mark(slot, Health.LEASED, "the end of its episode")
+        return slot.device
+
+    def release(self, device: Device, *, lost: str = "") -> None:
+        """Return a lease: after a good episode, or with the reason why the device was lost."""
+        slot = self._slots.get(device.name)
+        if slot is None or slot.health is not Health.LEASED:
+            raise DeviceError(f"{device.name} is not leased", fix="release each lease once, to the pool that gave it")
+        if lost:
+            slot.losses += 1
+            self._recover(slot, lost)
+        else:
+            slot.failures = 0
+            self._offer(slot)
+
+    @asynccontextmanager
+    async def leased(self, timeout_s: float) -> AsyncIterator[Device]:
+        """A device for the length of a block; `DeviceLost` and `TimeoutError` leaving it mean that it was lost."""
+        device = await self.lease(timeout_s)
+        lost = ""
+        try:
+            yield device
+        except (DeviceLost, TimeoutError) as error:
+            lost = str(error) or "it missed a deadline"
+            raise
+        finally:
+            self.release(device, lost=lost)
+
+    async def close(self) -> None:
+        """Stop all recoveries, turn away whoever waits and close every device."""
+        for recovery in self._recoveries:
+            recovery.cancel()
+        await asyncio.gather(*self._recoveries, return_exceptions=True)
+        self._turn_away(DeviceError("the device pool was closed"))
+        await asyncio.gather(*(slot.device.close() for slot in self._slots.values()))
+
+    # waiting for a device
+
+    async def _queue_up(self, timeout_s: float) -> _Slot:
+        turn: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        alarm = asyncio.create_task(self._ring(turn, timeout_s), name="deadline of a lease")
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._offer(turn.result())  # it was handed over in the very moment that its taker was cancelled
+            raise
+        finally:
+            alarm.cancel()
+            if turn in self._queue:
+                self._queue.remove(turn)
+
+    async def _ring(self, turn: asyncio.Future[_Slot], timeout_s: float) -> None:
+        await self._sleep(timeout_s)
+        if not turn.done():
+            turn.set_exception(DeviceError(self._why_none(timeout_s), fix="add devices, or look at why they are lost"))
+
+    def _why_none(self, timeout_s: float) -> str:
+        counts = Counter(slot.health for slot in self._slots.values())
+        shown = ", ".join(f"{count} {health}" for health, count in sorted(counts.items())) or "the pool is empty"
+        return f"no device came free within {timeout_s:g} s: {shown}"
+
+    def _offer(self, slot: _Slot) -> None:
+        """Give the device to whoever waits longest, or keep it for the next one."""
+        self._mark(slot, Health.HEALTHY)
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(slot)
+                return
+        self._free.append(slot)
+
+    def _turn_away(self, error: BaseException) -> None:
+        for turn in self._queue:
+            if not turn.done():
+                turn.set_exception(error)
+
+    # recovery
+
+    def _recover(self, slot: _Slot, reason: str) -> None:
+        # Marked at once: the task starts only when the loop gets round to it, and status() must not lag behind.
+        wait_s = self._mark_failed(slot, reason)
+        recovery = asyncio.create_task(self._bring_back(slot, wait_s), name=f"recovery of {slot.device.name}")
+        self._recoveries.add(recovery)
+        recovery.add_done_callback(self._end_recovery)
+
+    def _mark_failed(self, slot: _Slot, reason: str) -> float:
+        """Count a failure; the seconds to wait before the next restart."""
+        limits = self._limits
+        slot.failures += 1
+        reason = reason.splitlines()[0]
+        if slot.failures >= limits.quarantine_after:
+            wait_s = limits.quarantine_s
+            self._mark(slot, Health.QUARANTINED, f"the end of its quarantine: {reason}", wait_s)
+        else:
+            wait_s = min(limits.longest_backoff_s, limits.backoff_s * 2 ** (slot.failures - 1))
+            self._mark(slot, Health.RESTARTING, f"its next restart: {reason}", wait_s)
+        return wait_s
+
+    async def _bring_back(self, slot: _Slot, wait_s: float) -> None:
+        while True:
+            await self._sleep(wait_s)
+            self._mark(slot, Health.RESTARTING, "its restart to finish", self._limits.restart_s)
+            try:
+                await self._restart(slot.device)
+            except (DeviceError, TimeoutError, OSError) as error:
+                wait_s = self._mark_failed(slot, str(error))
+            else:
+                return self._offer(slot)
+
+    async def _restart(self, device: Device) -> None:
+        work = asyncio.create_task(device.restart(), name=f"restart of {device.name}")
+        alarm = asyncio.ensure_future(self._sleep(self._limits.restart_s))
+        try:
+            await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise TimeoutError(f"its restart took longer than {self._limits.restart_s:g} s")
+            work.result()
+        finally:
+            work.cancel()
+            alarm.cancel()
+
+    def _end_recovery(self, recovery: asyncio.Task[None]) -> None:
+        """A recovery that died of a bug must not take its device away in silence: the next lease raises it."""
+        self._recoveries.discard(recovery)
+        if not recovery.cancelled() and (bug := recovery.exception()) is not None:
+            self._bug = bug
+            self._turn_away(bug)
+
+    def _mark(self, slot: _Slot, health: Health, waiting: str = "", wait_s: float | None = None) -> None:
+        now = self._clock()
+        slot.health, slot.waiting, slot.since_s = health, waiting, now
+        slot.until_s = None if wait_s is None else now + wait_s
+
+
+def _describe(name: str, slot: _Slot, now_s: float) -> DeviceStatus:
+    return DeviceStatus(
+        name=name,
+        health=slot.health,
+        failures=slot.failures,
+        losses=slot.losses,
+        waiting=slot.waiting,
+        waiting_s=now_s - slot.since_s,
+        deadline_s=None if slot.until_s is None else max(0.0, slot.until_s - now_s),
+    )

@@ -1,0 +1,270 @@
+"""Brushes: anti-aliased shapes, clipped text and pictograms on a Pillow image, in the 360 × 720 units of a layout.
+
+Pillow draws shapes and text slowly and without smooth edges, so each is made once as a mask, kept in a bounded cache
+and pasted in any colour. No text can break a brush: what the font lacks becomes a box, what is too long is cut with "…".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from functools import lru_cache
+
+import msgspec
+from PIL import Image, ImageChops, ImageDraw, ImageFont
+
+from distrl.devices.sim.pictograms import fallback_colour, pictogram_mask
+
+Colour = tuple[int, int, int]
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+
+SMOOTH = 4
+"""How much larger a mask is drawn before it is shrunk."""
+BOLDER = [round(level * 0.55) for level in range(256)]
+"""How strongly a letter is printed a second time, one pixel to the right, to make it bold."""
+LONGEST_TEXT = 400
+"""Letters beyond this never fit any box; measuring them would only take time."""
+SIGNS = {
+    "€": "euro",
+    "★": "star",
+    "⭐": "star",
+    "☆": "star",
+    "✓": "check",
+    "✔": "check",
+    "→": "arrow",
+    "❤": "heart",
+    "♥": "heart",
+}
+"""Signs that the built-in font lacks and a pictogram can stand in for."""
+PLAIN = str.maketrans(
+    {"–": "-", "—": "-", "−": "-", "×": "x", "•": "·", "⁄": "/", "ß": "ss", "ø": "o", "ł": "l", "æ": "ae"}
+)
+"""The same for letters: the font has those of English, so accents go too."""
+PIECES = re.compile(rf"([ 0-9:.,%$#/{''.join(SIGNS)}-])")
+WHITE: Colour = (255, 255, 255)
+BLACK: Colour = (0, 0, 0)
+
+
+class Pen(msgspec.Struct, frozen=True):
+    """How text looks."""
+
+    size: float
+    colour: Colour
+    bold: bool = False
+
+
+class Canvas:
+    """An image under the brush."""
+
+    def __init__(self, image: Image.Image, scale: float) -> None:
+        self.image, self.scale = image, scale
+        self._draw = ImageDraw.Draw(image)
+
+    def px(self, length: float) -> int:
+        """A length in pixels of this image."""
+        return round(length * self.scale)
+
+    def fill(self, box: Box, colour: Colour) -> None:
+        """A plain rectangle."""
+        left, top, right, bottom = map(self.px, box)
+        if right > left and bottom > top:
+            self._draw.rectangle((left, top, right - 1, bottom - 1), fill=colour)
+
+    def rounded(self, box: Box, radius: float, colour: Colour, *, outline: float = 0.0) -> None:
+        """A rectangle with round corners; with an outline, only its edge."""
+        left, top, right, bottom = map(self.px, box)
+        if right <= left or bottom <= top:
+            return
+        stroke = max(1.0, outline * self.scale) if outline else 0.0
+        ends = math.ceil(max(radius * self.scale, stroke)) + 1
+        if bottom - top <= 2 * ends + 8:
+            self.image.paste(colour, (left, top), rounded_mask(right - left, bottom - top, radius * self.scale, stroke))
+        else:
+            self._tall((left, top, right, bottom), ends, colour, (radius * self.scale, stroke))
+
+    def _tall(self, box: tuple[int, int, int, int], ends: int, colour: Colour, shape: tuple[float, float]) -> None:
+        """Only the ends of a tall shape need a mask; plain rectangles between them are many times faster."""
+        left, top, right, bottom = box
+        mask_top, mask_bottom = end_masks(right - left, ends, *shape)
+        self.image.paste(colour, (left, top), mask_top)
+        self.image.paste(colour, (left, bottom - ends), mask_bottom)
+        middle, edge = (top + ends, bottom - ends - 1), round(shape[1])
+        if not edge:
+            return self._draw.rectangle((left, middle[0], right - 1, middle[1]), fill=colour)
+        self._draw.rectangle((left, middle[0], left + edge - 1, middle[1]), fill=colour)
+        self._draw.rectangle((right - edge, middle[0], right - 1, middle[1]), fill=colour)
+
+    def disc(self, x: float, y: float, radius: float, colour: Colour) -> None:
+        self.rounded((x - radius, y - radius, x + radius, y + radius), radius, colour)
+
+    def text(self, x: float, middle: float, text: str, pen: Pen, *, width: float, anchor: float = 0.0) -> None:
+        """One line of text, vertically centred on `middle`; `anchor` 0, 0.5, 1: `x` is its left, centre, right."""
+        mask = text_mask(text, self.px(pen.size), pen.bold, self.px(width))
+        at = (self.px(x) - round(anchor * mask.width), self.px(middle) - mask.height // 2)
+        self.image.paste(pen.colour, at, mask)
+
+    def pictogram(self, name: str, x: float, y: float, size: float, colour: Colour) -> None:
+        """A pictogram centred on a point; an unknown one becomes a disc with its first letter."""
+        mask = pictogram_mask(name, max(1, self.px(size)))
+        if mask is None:
+            self.disc(x, y, size / 2, fallback_colour(name))
+            pen = Pen(size * 0.6, WHITE, bold=True)
+            return self.text(x, y, name[:1].upper() or "?", pen, width=size, anchor=0.5)
+        self.image.paste(colour, (self.px(x) - mask.width // 2, self.px(y) - mask.height // 2), mask)
+
+    def length(self, text: str, size: float, width: float) -> float:
+        """How long a line of this text is once it was cut to `width`."""
+        return text_mask(text, self.px(size), False, self.px(width)).width / self.scale
+
+    def spinner(self, x: float, y: float, radius: float, colour: Colour, turn: float) -> None:
+        """A loading circle; `turn` in [0, 1) says how far round it is."""
+        mask = spinner_mask(self.px(2 * radius), round(turn * 12) % 12)
+        self.image.paste(colour, (self.px(x) - mask.width // 2, self.px(y) - mask.height // 2), mask)
+
+
+@lru_cache(maxsize=64)
+def font(size_px: int) -> ImageFont.FreeTypeFont:
+    """The font that comes with Pillow, so that every machine draws the same."""
+    face = ImageFont.load_default(max(4, size_px))
+    assert isinstance(face, ImageFont.FreeTypeFont)  # the bitmap fallback is for Pillow without FreeType
+    return face
+
+
+@lru_cache(maxsize=4096)
+def clean(text: str) -> str:
+    """`text` as one line of characters that any font call accepts."""
+    sound = text[:LONGEST_TEXT]
+    if not sound.isascii():
+        parts = unicodedata.normalize("NFKD", sound).translate(PLAIN)
+        sound = "".join(letter for letter in parts if not unicodedata.combining(letter))
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in sound).split())
+
+
+@lru_cache(maxsize=4096)
+def text_mask(text: str, size_px: int, bold: bool, width_px: int) -> Image.Image:
+    """A line of text, cut with "…" where it is wider than the box."""
+    line = _shorten(clean(text), size_px, width_px)
+    ascent, descent = font(size_px).getmetrics()
+    mask = Image.new("L", (max(1, min(width_px, math.ceil(_length(line, size_px)) + 1)), ascent + descent))
+    x = 0.0
+    for piece in pieces(line):
+        if piece != " ":
+            mask.paste(piece_mask(piece, size_px, bold), (round(x), 0))
+        x += advance(piece, size_px)
+    return mask
+
+
+@lru_cache(maxsize=4096)
+def pieces(line: str) -> tuple[str, ...]:
+    """What a line is set from: words and spaces, and numbers digit by digit.
+
+    Drawing letters takes longest of all, and screens share most of their words, though few of their numbers.
+    """
+    return tuple(piece for piece in PIECES.split(line) if piece)
+
+
+@lru_cache(maxsize=8192)
+def advance(piece: str, size_px: int) -> float:
+    """How far a piece moves the pen."""
+    if piece in SIGNS:
+        return round(0.8 * size_px) + 1
+    return font(size_px).getlength(piece)
+
+
+@lru_cache(maxsize=8192)
+def piece_mask(piece: str, size_px: int, bold: bool) -> Image.Image:
+    """A word or a digit ready to be set."""
+    face = font(size_px)
+    ascent, descent = face.getmetrics()
+    mask = Image.new("L", (math.ceil(advance(piece, size_px)) + 1, ascent + descent))
+    if (sign := pictogram_mask(SIGNS.get(piece, ""), max(1, round(0.8 * size_px)))) is not None:
+        mask.paste(sign, (0, ascent - round(0.76 * size_px)))
+    else:
+        ImageDraw.Draw(mask).text((0, 0), piece, font=face, fill=255)
+    if bold:  # the built-in font has one weight, and stroked outlines take three times as long
+        mask = ImageChops.add(mask, ImageChops.offset(mask, 1, 0).point(BOLDER))
+    return mask
+
+
+def _length(line: str, size_px: int) -> float:
+    return sum(advance(piece, size_px) for piece in pieces(line))
+
+
+def _shorten(line: str, size_px: int, width_px: int) -> str:
+    if _length(line, size_px) <= width_px:
+        return line
+    low, high = 0, len(line)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _length(line[:middle].rstrip() + "…", size_px) <= width_px:
+            low = middle
+        else:
+            high = middle - 1
+    return line[:low].rstrip() + "…"
+
+
+@lru_cache(maxsize=1024)
+def wrap(text: str, size_px: int, width_px: int) -> tuple[str, ...]:
+    """`text` in at most two lines, broken at a space where there is one in reach."""
+    line = clean(text)
+    if _length(line, size_px) <= width_px:
+        return (line,)
+    words = line.split(" ")
+    count = len(words) - 1
+    while count > 0 and _length(" ".join(words[:count]), size_px) > width_px:
+        count -= 1
+    return (" ".join(words[:count]), " ".join(words[count:])) if count > 0 else (line,)
+
+
+@lru_cache(maxsize=512)
+def rounded_mask(width: int, height: int, radius: float, stroke: float) -> Image.Image:
+    """A rectangle with smooth round corners; with a stroke, only its edge."""
+    mask = Image.new("L", (width * SMOOTH, height * SMOOTH))
+    box = (0, 0, width * SMOOTH - 1, height * SMOOTH - 1)
+    radius = min(radius, width / 2, height / 2) * SMOOTH
+    fill, line = (None, round(stroke * SMOOTH)) if stroke else (255, 1)
+    ImageDraw.Draw(mask).rounded_rectangle(box, radius, fill=fill, outline=255, width=line)
+    return mask.reduce(SMOOTH)
+
+
+@lru_cache(maxsize=256)
+def end_masks(width: int, ends: int, radius: float, stroke: float) -> tuple[Image.Image, Image.Image]:
+    """The upper and the lower end of a rounded rectangle of this width."""
+    mask = rounded_mask(width, 2 * ends + 2, radius, stroke)
+    return mask.crop((0, 0, width, ends)), mask.crop((0, ends + 2, width, 2 * ends + 2))
+
+
+@lru_cache(maxsize=32)
+def spinner_mask(size_px: int, turn: int) -> Image.Image:
+    big = max(8, size_px) * SMOOTH
+    mask = Image.new("L", (big, big))
+    inset = big // 16
+    ImageDraw.Draw(mask).arc(
+        (inset, inset, big - inset, big - inset), turn * 30, turn * 30 + 270, fill=255, width=big // 10
+    )
+    return mask.reduce(SMOOTH)
+
+
+def mix(under: Colour, over: Colour, share: float) -> Colour:
+    """`share` of one colour over another."""
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(under, over, strict=True))
+    return red, green, blue
+
+
+@lru_cache(maxsize=256)
+def parse_colour(text: str) -> Colour:
+    """`#rrggbb` as numbers; anything else is a quiet blue."""
+    digits = text.removeprefix("#")
+    try:
+        red, green, blue = bytes.fromhex(digits)
+    except ValueError:
+        return 66, 103, 178
+    return red, green, blue
+
+
+def brightness(colour: Colour) -> float:
+    """Between 0 (black) and 1 (white), as the eye sees it."""
+    red, green, blue = colour
+    return (0.299 * red + 0.587 * green + 0.114 * blue) / 255

@@ -1,0 +1,205 @@
+"""Draws what a simulated phone shows, so that a person takes it for a phone, and codes pictures.
+
+The picture is a function of the state alone: same state, same size, same pixels. Everything is drawn from widgets and
+their boxes, so a new app needs nothing here. Only what the accessibility tree reports is drawn as content.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from msgspec.structs import replace
+from PIL import Image
+
+from distrl.devices.sim import phone
+from distrl.devices.sim.app_icon import draw_app_icon
+from distrl.devices.sim.backdrops import KEYS_TOP, keyboard_picture, wallpaper
+from distrl.devices.sim.layout import HEIGHT, HEIGHTS, STATUS_BAR, TITLE_BAR, WIDTH, Placed, Screen
+from distrl.devices.sim.paint import BLACK, WHITE, Box, Canvas, Colour, Pen, mix
+from distrl.devices.sim.state import PhoneState
+from distrl.devices.sim.status_bar import draw_status_bar, time_of
+from distrl.devices.sim.theme import Theme, is_dark, theme_of
+from distrl.devices.sim.widget_art import Setting, draw_widget
+from distrl.errors import CorruptFrame
+
+QUALITY = 85
+DIMMING = [round(level * 0.48) for level in range(256)] * 3
+"""What becomes of every level of red, green and blue below a dialog."""
+UNCLIPPED = 0.89
+"""A widget that keeps at least this share of its height was not cut off by scrolling: dense layouts keep 0.9."""
+
+
+def draw(state: PhoneState, scale: float = 1.0) -> Image.Image:
+    """The phone's screen at `scale` times 360 × 720 pixels."""
+    # Every screen paints all of the picture, so there is no need to clear it first.
+    image = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), None)
+    screen = phone.show(state)
+    _draw_screen(Canvas(image, scale), screen, state)
+    return image
+
+
+def encode_jpeg(image: Image.Image) -> bytes:
+    """The picture as a JPEG."""
+    buffer = BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY)
+    return buffer.getvalue()
+
+
+def decode(data: bytes) -> Image.Image:
+    """The picture in `data` (JPEG or PNG); `CorruptFrame` where it breaks off or is no picture."""
+    try:
+        return Image.open(BytesIO(data), formats=("JPEG", "PNG")).convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise _corrupt(data) from error
+
+
+def _corrupt(data: bytes) -> CorruptFrame:
+    return CorruptFrame(
+        f"a screenshot of {len(data)} bytes is damaged", expected="a whole JPEG or PNG", fix="take another screenshot"
+    )
+
+
+def _draw_screen(canvas: Canvas, screen: Screen, state: PhoneState) -> None:
+    theme = theme_of(state)
+    match screen.view.shape:
+        case "grid":
+            _draw_home(canvas, screen, state)
+        case "dialog":
+            _draw_dialog(canvas, screen, state, theme)
+        case "page":
+            _draw_page(canvas, screen, state, theme)
+    if screen.keyboard:
+        canvas.image.paste(keyboard_picture(canvas.scale, theme.dark), (0, canvas.px(KEYS_TOP)))
+    else:
+        bar = theme.text if screen.view.shape == "page" else WHITE
+        canvas.rounded((WIDTH / 2 - 54, HEIGHT - 8, WIDTH / 2 + 54, HEIGHT - 4), 2, mix(theme.background, bar, 0.8))
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def _draw_page(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) -> None:
+    top, bottom = STATUS_BAR + TITLE_BAR, screen.body.bottom * HEIGHT
+    canvas.fill((0, 0, WIDTH, HEIGHT), theme.background)
+    inside = [placed for placed in screen.placed if screen.body.top <= placed.bounds.top < screen.body.bottom]
+    setting = Setting(theme, state.focus)
+    for placed in inside:
+        draw_widget(canvas, placed.widget, _whole_box(placed, screen), setting)
+    if screen.loading:
+        canvas.spinner(WIDTH / 2, (top + bottom) / 2, 24, theme.accent, state.tick * 0.29 % 1)
+        canvas.text(WIDTH / 2, (top + bottom) / 2 + 44, "Loading…", Pen(14, theme.muted), width=200, anchor=0.5)
+    _draw_scroll_bar(canvas, screen, state, theme)
+    _draw_top(canvas, screen, state, theme)
+    _draw_bottom(canvas, screen, setting)
+
+
+def _draw_top(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) -> None:
+    """Status bar and title bar, over whatever has scrolled beneath them."""
+    top = STATUS_BAR + TITLE_BAR
+    canvas.fill((0, 0, WIDTH, top), mix(theme.background, theme.tint, 0.75))
+    draw_status_bar(canvas, state, theme.text)
+    room = WIDTH - 52 * len(screen.view.top) - 28
+    canvas.text(18, STATUS_BAR + TITLE_BAR / 2, screen.view.title, Pen(21, theme.text, bold=True), width=room)
+    if screen.overflow and state.place.scroll > 0:
+        canvas.fill((0, top - 1, WIDTH, top), theme.line)
+    for placed in screen.placed:
+        if placed.bounds.top < screen.body.top:
+            draw_widget(canvas, placed.widget, _box(placed), Setting(theme))
+
+
+def _draw_bottom(canvas: Canvas, screen: Screen, setting: Setting) -> None:
+    bar = [placed for placed in screen.placed if placed.bounds.top >= screen.body.bottom]
+    if not bar:
+        return
+    theme, top = setting.theme, screen.body.bottom * HEIGHT
+    canvas.fill((0, top, WIDTH, HEIGHT), theme.surface)
+    canvas.fill((0, top, WIDTH, top + 1), theme.line)
+    for placed in bar:
+        draw_widget(canvas, placed.widget, _box(placed), replace(setting, bar=True))
+
+
+def _draw_scroll_bar(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) -> None:
+    if not screen.overflow:
+        return
+    top, height = screen.body.top * HEIGHT, (screen.body.bottom - screen.body.top) * HEIGHT
+    share = height / (height + screen.overflow)
+    offset = min(state.place.scroll, screen.overflow) / screen.overflow * (1 - share)
+    thumb = top + 3 + offset * (height - 6)
+    canvas.rounded(
+        (WIDTH - 5, thumb, WIDTH - 2, thumb + share * (height - 6)), 1.5, mix(theme.background, theme.text, 0.35)
+    )
+
+
+def _whole_box(placed: Placed, screen: Screen) -> Box:
+    """The box of a widget as if nothing had cut it off: bars are drawn over what juts out."""
+    left, top, right, bottom = _box(placed)
+    full = HEIGHTS[placed.widget.kind]
+    if bottom - top >= UNCLIPPED * full:
+        return left, top, right, bottom
+    cut_above = placed.bounds.top <= screen.body.top
+    return (left, bottom - full, right, bottom) if cut_above else (left, top, right, top + full)
+
+
+def _box(placed: Placed) -> Box:
+    bounds = placed.bounds
+    return bounds.left * WIDTH, bounds.top * HEIGHT, bounds.right * WIDTH, bounds.bottom * HEIGHT
+
+
+# --- dialogs --------------------------------------------------------------------------------------------------------
+
+
+def _draw_dialog(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) -> None:
+    _draw_below(canvas, state)
+    body = screen.body
+    left, top, right, bottom = body.left * WIDTH, body.top * HEIGHT, body.right * WIDTH, body.bottom * HEIGHT
+    canvas.rounded((left, top, right, bottom), 24, theme.surface)
+    pen = Pen(19, theme.text, bold=True)
+    canvas.text(left + 20, top + 31, screen.view.title, pen, width=right - left - 40)
+    if screen.loading:
+        canvas.spinner((left + right) / 2, (top + bottom) / 2 + 14, 16, theme.accent, state.tick * 0.29 % 1)
+    setting = Setting(replace(theme, background=theme.surface), state.focus, dialog=True)
+    for placed in screen.placed:
+        draw_widget(canvas, placed.widget, _box(placed), setting)
+
+
+def _draw_below(canvas: Canvas, state: PhoneState) -> None:
+    """The screen that the dialog lies over, dimmed."""
+    if len(state.stack) > 1:
+        below = replace(state, stack=state.stack[:-1], focus="", loading=0)
+        _draw_screen(canvas, phone.show(below), below)
+    else:
+        canvas.fill((0, 0, WIDTH, HEIGHT), BLACK)
+    canvas.image.paste(canvas.image.point(DIMMING))
+
+
+# --- the home screen ------------------------------------------------------------------------------------------------
+
+
+def _draw_home(canvas: Canvas, screen: Screen, state: PhoneState) -> None:
+    canvas.image.paste(wallpaper(canvas.scale, state.seed % 6, is_dark(state)))
+    draw_status_bar(canvas, state, WHITE)
+    dock_top = screen.body.bottom * HEIGHT
+    lowest = max(
+        (placed.bounds.bottom * HEIGHT for placed in screen.placed if placed.bounds.top < screen.body.bottom),
+        default=84,
+    )
+    if dock_top - lowest > 190:
+        _draw_clock(canvas, state, (lowest + dock_top) / 2 - 14)
+    for placed in screen.placed:
+        draw_app_icon(canvas, placed.widget, _box(placed))
+    _draw_dots(canvas, len(screen.view.pages), int(state.place.args.get("page", "0")), dock_top - 14)
+
+
+def _draw_clock(canvas: Canvas, state: PhoneState, middle: float) -> None:
+    canvas.text(WIDTH / 2, middle, time_of(state), Pen(64, WHITE), width=300, anchor=0.5)
+    day = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")[state.seed % 7]
+    canvas.text(WIDTH / 2, middle + 46, f"{day}, {1 + state.seed % 28} May", Pen(17, WHITE), width=300, anchor=0.5)
+
+
+def _draw_dots(canvas: Canvas, pages: int, here: int, middle: float) -> None:
+    if pages < 2:
+        return
+    for page in range(pages):
+        x = WIDTH / 2 + (page - (pages - 1) / 2) * 16
+        ink: Colour = WHITE if page == here else (168, 176, 196)
+        canvas.disc(x, middle, 4 if page == here else 3, ink)

@@ -1,0 +1,99 @@
+"""What an evaluation found: success with an interval, and a row per template."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import sqrt
+
+import msgspec
+
+from distrl.types import Trajectory
+
+Z_95 = 1.959964
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """A share with its 95 % interval (Wilson)."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class TemplateRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How one template went."""
+
+    template: str
+    n: int
+    success: float
+    progress: float
+    steps: float
+    """Mean length of the episodes."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation as other programs read it."""
+
+    success: float
+    low: float
+    high: float
+    n: int
+    policy_version: int
+    suite: str
+    progress: float
+    false_completion: float
+    side_effects: float
+    invalid_steps: float
+    per_task: tuple[TemplateRow, ...]
+
+
+def wilson(successes: int, n: int) -> Rate:
+    """A share and its 95 % interval, sound also near 0 and 1."""
+    if n == 0:
+        return Rate(value=0.0, low=0.0, high=1.0, n=0)
+    share, spread = successes / n, Z_95**2 / n
+    centre = (share + spread / 2) / (1 + spread)
+    half = Z_95 * sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    return Rate(value=share, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n)
+
+
+def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int) -> Report:
+    """Sum up the episodes of an evaluation."""
+    n = len(trajectories)
+    rate = wilson(sum(t.verdict.success for t in trajectories), n)
+    steps = [step for t in trajectories for step in t.steps]
+    return Report(
+        success=rate.value,
+        low=rate.low,
+        high=rate.high,
+        n=n,
+        policy_version=version,
+        suite=suite,
+        progress=_mean([t.verdict.progress for t in trajectories]),
+        false_completion=_mean([t.verdict.false_completion for t in trajectories]),
+        side_effects=_mean([bool(t.verdict.side_effects) for t in trajectories]),
+        invalid_steps=_mean([not step.valid for step in steps]),
+        per_task=_rows(trajectories),
+    )
+
+
+def _rows(trajectories: Sequence[Trajectory]) -> tuple[TemplateRow, ...]:
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    for trajectory in trajectories:
+        groups[trajectory.task.template].append(trajectory)
+    return tuple(
+        TemplateRow(
+            template=name,
+            n=len(group),
+            success=_mean([t.verdict.success for t in group]),
+            progress=_mean([t.verdict.progress for t in group]),
+            steps=_mean([len(t.steps) for t in group]),
+        )
+        for name, group in sorted(groups.items())
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,128 @@
+"""Files that appear whole or not at all, under a name that is given out once.
+
+A file is written and synced under a temporary name and then linked to its final one. A link never replaces what is
+there, so of any number of processes exactly one makes the file, and a process killed at any instant leaves at most a
+temporary name behind. What the content means is left to the callers.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from distrl.errors import StoreError
+
+TEMPORARY = ".tmp"
+"""How the names of unfinished files end."""
+
+FIXES = {
+    errno.ENOSPC: "free some space on that disk, or choose another one with --run.root",
+    errno.EDQUOT: "ask for a larger quota, or choose another disk with --run.root",
+    errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
+    errno.EACCES: "give yourself the right to write there (chmod, chown), or choose another folder with --run.root",
+    errno.EPERM: "use a local disk that knows hard links and that you may write to: --run.root FOLDER",
+    errno.EROFS: "choose a folder on a disk that is not read-only: --run.root FOLDER",
+    errno.ENOTDIR: "move the file away that stands where the folder should be, or choose another with --run.root",
+    errno.EEXIST: "move the file away that stands where the folder should be, or choose another with --run.root",
+}
+
+
+@contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Turn what the operating system and SQLite say into a `StoreError` that names the folder and the fix."""
+    try:
+        yield
+    except OSError as error:
+        fix = FIXES.get(error.errno or 0, "check the disk, or choose another folder with --run.root")
+        seen = f"cannot use {folder}: {error.strerror or error}"
+        raise StoreError(seen, expected="a folder that can be read and written", fix=fix) from error
+    except sqlite3.Error as error:
+        raise StoreError(f"cannot use the index in {folder}: {error}", fix=_index_fix(error)) from error
+
+
+def publish(path: Path, content: bytes) -> bool:
+    """Make `path` hold `content` durably; False, and nothing changed, where there is such a file already.
+
+    The folder is synced in both cases: another process may have made the file and not yet come to that.
+    """
+    made = not path.exists() and _write_and_link(path, content)
+    sync_folder(path.parent)
+    return made
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Make `path` hold `content` durably, in place of whatever it held; a reader sees the old or the new, whole."""
+    temporary = temporary_name(path)
+    try:
+        _write(temporary, content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def link_once(source: Path, path: Path) -> bool:
+    """Give `source` its final name unless that is taken, and remove its temporary one."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        return False
+    finally:
+        source.unlink(missing_ok=True)
+    return True
+
+
+def temporary_name(path: Path) -> Path:
+    """A name beside `path` that nobody else uses."""
+    return path.with_name(f".{path.name}-{uuid4().hex}{TEMPORARY}")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_fan(folder: Path) -> None:
+    """Make `folder` and its 256 subfolders 00 to ff, so that no folder grows too long to list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {f"{number:02x}" for number in range(256)} - set(os.listdir(folder))
+    for name in names:
+        (folder / name).mkdir(exist_ok=True)
+    if names:
+        sync_folder(folder)
+
+
+def _write_and_link(path: Path, content: bytes) -> bool:
+    temporary = temporary_name(path)
+    try:
+        _write(temporary, content)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return link_once(temporary, path)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _index_fix(error: sqlite3.Error) -> str:
+    if "full" in str(error):
+        return FIXES[errno.ENOSPC]
+    if "locked" in str(error):
+        return "end the process that holds the index, or put the run on a faster disk with --run.root"
+    if "readonly" in str(error):
+        return FIXES[errno.EACCES]
+    return "move index.sqlite and its -wal and -shm away: the next start rebuilds it from the episode files"

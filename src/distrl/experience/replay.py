@@ -1,0 +1,227 @@
+"""Prioritised replay over whole trajectories (DPER), in memory and bounded by steps.
+
+    P(tau) = p_tau^alpha / sum over the eligible        w_tau = (N * P(tau))^-beta / max or mean of the draw
+
+N counts the eligible. A trajectory is eligible while its staleness, the learner's version minus the oldest version
+that acted in it, is at most `max_staleness`; with `keep_successes` a success stays eligible for good.
+
+The slots form a circle. A trajectory takes one slot, whole, and the oldest leave before a new one comes in, so no slot
+is ever half overwritten. What an item is, is left to the learner; what is evicted stays in the store on disk.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from distrl.config.schema import ReplayConfig
+from distrl.errors import ConfigError, DistrlError
+from distrl.experience.sumtree import Floats, Ints, SumTree
+
+T = TypeVar("T")
+WeightBy = Literal["max", "mean"]
+
+
+class Sample(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One drawn trajectory."""
+
+    id: str
+    """What `refresh` wants back."""
+    item: T
+    probability: float
+    weight: float
+    staleness: int
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """How stale the draws were, over the life of a replay."""
+
+    num: int = 0
+    staleness_sum: int = 0
+    staleness_max: int = 0
+    num_kept: int = 0
+    """Draws beyond `max_staleness`: successes that are kept."""
+
+    @property
+    def staleness_mean(self) -> float:
+        return self.staleness_sum / self.num if self.num else 0.0
+
+
+class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint needs besides the trajectories, which the store has. Oldest first."""
+
+    learner_version: int
+    ids: tuple[str, ...]
+    priorities: tuple[float, ...]
+    drawn: Drawn
+
+
+class Replay(Generic[T]):
+    """The circle of slots. One owner: not for use from several threads."""
+
+    def __init__(self, config: ReplayConfig, random: np.random.Generator, *, weight_by: WeightBy = "mean") -> None:
+        self._config, self._random, self._weight_by = config, random, weight_by
+        # Every trajectory has a step at least, so there are never more of them than steps.
+        self._num_slots = config.capacity_steps
+        self._tree = SumTree(self._num_slots)
+        self._priority: Floats = np.zeros(self._num_slots)
+        self._version: Ints = np.zeros(self._num_slots, dtype=np.int64)
+        self._steps: Ints = np.zeros(self._num_slots, dtype=np.int64)
+        self._success: npt.NDArray[np.bool_] = np.zeros(self._num_slots, dtype=np.bool_)
+        self._held: dict[int, tuple[str, T]] = {}
+        self._slot_of: dict[str, int] = {}
+        self._oldest = 0
+        self._num_steps = 0
+        self._num_eligible = 0
+        self._learner_version = 0
+        self.drawn = Drawn()
+        """How stale everything was that has been sampled so far."""
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._slot_of
+
+    @property
+    def num_steps(self) -> int:
+        """Steps held, of at most `capacity_steps`."""
+        return self._num_steps
+
+    @property
+    def num_eligible(self) -> int:
+        """Trajectories that `sample` may draw."""
+        return self._num_eligible
+
+    def add(self, id: str, item: T, *, steps: int, version: int, success: bool, priority: float) -> bool:
+        """Take a trajectory in, the oldest making room for it; False, and nothing changed, where its id is held."""
+        if id in self._slot_of:
+            return False
+        _check_priority(id, priority)
+        self._check_steps(id, steps)
+        while self._num_steps + steps > self._config.capacity_steps:
+            self._evict_oldest()
+        slot = (self._oldest + len(self)) % self._num_slots
+        self._held[slot], self._slot_of[id] = (id, item), slot
+        self._priority[slot], self._version[slot] = priority, version
+        self._steps[slot], self._success[slot] = steps, success
+        self._num_steps += steps
+        self._num_eligible += self._weigh(slot)
+        return True
+
+    def sample(self, count: int) -> list[Sample[T]]:
+        """`count` independent draws, with replacement; none at all while nothing is eligible."""
+        if not self._num_eligible:
+            return []
+        slots = self._tree.find(self._random.random(count) * self._tree.total)
+        probabilities = self._tree.weights[slots] / self._tree.total
+        weights = importance_weights(probabilities, self._num_eligible, self._config.beta, by=self._weight_by)
+        staleness = self._staleness(slots)
+        self._note(staleness)
+        return [
+            Sample(id=id, item=item, probability=float(probability), weight=float(weight), staleness=int(age))
+            for (id, item), probability, weight, age in zip(
+                map(self._held.__getitem__, slots.tolist()), probabilities, weights, staleness, strict=True
+            )
+        ]
+
+    def refresh(self, id: str, priority: float) -> None:
+        """Give a trajectory its new priority; one that is gone by now is passed over."""
+        _check_priority(id, priority)
+        slot = self._slot_of.get(id)
+        if slot is not None:
+            self._priority[slot] = priority
+            self._weigh(slot)
+
+    def set_version(self, learner_version: int) -> None:
+        """Tell how far the learner is, which decides who is eligible."""
+        self._learner_version = learner_version
+        slots = (self._oldest + np.arange(len(self))) % self._num_slots
+        eligible = slots[self._eligible(slots)]
+        weights = np.zeros(self._num_slots)
+        weights[eligible] = self._priority[eligible] ** self._config.alpha
+        self._tree.assign(weights)
+        self._num_eligible = len(eligible)
+
+    def priorities(self) -> dict[str, float]:
+        """The priority of every trajectory held, oldest first."""
+        return {id: float(self._priority[slot]) for id, slot in self._slot_of.items()}
+
+    def state(self) -> ReplayState:
+        """What `restore` wants; the random generator belongs to whoever passed it in."""
+        priorities = self.priorities()
+        return ReplayState(
+            learner_version=self._learner_version,
+            ids=tuple(priorities),
+            priorities=tuple(priorities.values()),
+            drawn=self.drawn,
+        )
+
+    def restore(self, state: ReplayState) -> None:
+        """Go on from `state`, after its trajectories were added again from the store in the order of its ids."""
+        for id, priority in zip(state.ids, state.priorities, strict=True):
+            self.refresh(id, priority)
+        self.drawn = state.drawn
+        self.set_version(state.learner_version)
+
+    def _evict_oldest(self) -> None:
+        slot = self._oldest
+        self._oldest = (slot + 1) % self._num_slots
+        self._num_eligible -= bool(self._eligible(slot))
+        self._tree.set(slot, 0.0)
+        self._num_steps -= int(self._steps[slot])
+        id, _ = self._held.pop(slot)
+        del self._slot_of[id]
+
+    def _weigh(self, slot: int) -> bool:
+        """Put a slot's share into the tree; whether it has one."""
+        eligible = bool(self._eligible(slot))
+        self._tree.set(slot, float(self._priority[slot]) ** self._config.alpha if eligible else 0.0)
+        return eligible
+
+    def _eligible(self, slots: Ints | int) -> npt.NDArray[np.bool_]:
+        fresh = self._staleness(slots) <= self._config.max_staleness
+        return fresh | (self._success[slots] & self._config.keep_successes)
+
+    def _staleness(self, slots: Ints | int) -> Ints:
+        # A learner that went back to a checkpoint may be behind its workers: that is not stale.
+        return np.maximum(self._learner_version - self._version[slots], 0)
+
+    def _note(self, staleness: Ints) -> None:
+        before = self.drawn
+        self.drawn = Drawn(
+            num=before.num + len(staleness),
+            staleness_sum=before.staleness_sum + int(staleness.sum()),
+            staleness_max=max(before.staleness_max, int(staleness.max(initial=0))),
+            num_kept=before.num_kept + int((staleness > self._config.max_staleness).sum()),
+        )
+
+    def _check_steps(self, id: str, steps: int) -> None:
+        if not 1 <= steps <= self._config.capacity_steps:
+            raise ConfigError(
+                f"trajectory {id} has {steps} steps",
+                expected=f"1 to {self._config.capacity_steps}, which is replay.capacity_steps",
+                fix=f"--replay.capacity_steps {max(10 * steps, 1000)}",
+            )
+
+
+def importance_weights(probabilities: Floats, num: int, beta: float, *, by: WeightBy) -> Floats:
+    """`(num * P)^-beta` for each draw, divided by the largest or by the mean of them."""
+    if not len(probabilities):
+        return probabilities
+    weights: Floats = (num * probabilities) ** -beta
+    weights /= weights.max() if by == "max" else weights.mean()
+    return weights
+
+
+def _check_priority(id: str, priority: float) -> None:
+    if not (math.isfinite(priority) and priority > 0):
+        raise DistrlError(
+            f"the priority of trajectory {id} is {priority}",
+            expected="a finite number above 0",
+            fix="lower learner.learning_rate: values that are not finite mean that the critic diverged",
+        )

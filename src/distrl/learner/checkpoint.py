@@ -1,0 +1,129 @@
+"""All that the learner needs to go on after `kill -9`: weights, optimizer, cursor, priorities and counters.
+
+A checkpoint is a folder that appears whole under its final name. Its `state.json` holds the checksum of every file
+beside it, so a damaged one is recognised; the newest whole one is used. Tensors are safetensors; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from distrl.errors import StoreError
+from distrl.experience.durable import replace, storage_errors, sync_folder
+from distrl.experience.replay import ReplayState
+
+KEEP = 2
+
+
+class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
+    """The learner's counters and cursors."""
+
+    version: int
+    updates: int
+    episodes: int
+    cursor: int
+    """The last row of the store that was taken in."""
+    idle_s: float
+    busy_s: float
+    replay: ReplayState
+    sampler: str
+    """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint in memory."""
+
+    state: LearnerState
+    policy: bytes
+    optimizer: bytes
+
+
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    state: LearnerState
+    sha256: dict[str, str]
+
+
+class CheckpointFolder:
+    """The checkpoints of a run, newest last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, checkpoint: Checkpoint) -> Path:
+        """Save durably; older checkpoints but one are removed."""
+        name = f"{checkpoint.state.updates:08d}"
+        path, draft = self._folder / name, self._folder / f".{name}.partial"
+        files = {"policy.safetensors": checkpoint.policy, "optimizer.safetensors": checkpoint.optimizer}
+        manifest = _Manifest(state=checkpoint.state, sha256={name: sha256(data).hexdigest() for name, data in files.items()})
+        with storage_errors(self._folder):
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            for file, data in {**files, "state.json": msgspec.json.encode(manifest)}.items():
+                replace(draft / file, data)
+            shutil.rmtree(path, ignore_errors=True)
+            draft.rename(path)
+            sync_folder(self._folder)
+        for old in self._paths()[:-KEEP]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; None where there was never one; `StoreError` where all are damaged."""
+        problems = []
+        for path in reversed(self._paths()):
+            try:
+                return read_checkpoint(path)
+            except StoreError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return None
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob("[0-9]*"))
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint in this folder, verified."""
+    try:
+        manifest = msgspec.json.decode((path / "state.json").read_bytes(), type=_Manifest)
+        files = {name: (path / name).read_bytes() for name in ("policy.safetensors", "optimizer.safetensors")}
+    except (OSError, msgspec.DecodeError) as error:
+        raise _damaged(path, str(error)) from error
+    for name, data in files.items():
+        if sha256(data).hexdigest() != manifest.sha256.get(name):
+            raise _damaged(path, f"the checksum of {name} differs")
+    return Checkpoint(state=manifest.state, policy=files["policy.safetensors"], optimizer=files["optimizer.safetensors"])
+
+
+def _damaged(path: Path, why: str) -> StoreError:
+    return StoreError(
+        f"checkpoint {path} is damaged: {why}",
+        expected="state.json, policy.safetensors and optimizer.safetensors as they were written",
+        fix=f"remove {path} to go on from the checkpoint before it, or start a new run",
+    )
+
+
+def dump_optimizer(optimizer: torch.optim.Optimizer) -> bytes:
+    """The optimizer's tensors as a safetensors file, keyed `<parameter>.<name>`."""
+    tensors: dict[str, Tensor] = {}
+    for index, values in optimizer.state_dict()["state"].items():
+        tensors |= {f"{index}.{name}": torch.as_tensor(value).contiguous() for name, value in values.items()}
+    return save(tensors or {"empty": torch.zeros(1)})
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, data: bytes) -> None:
+    """Put what `dump_optimizer` wrote back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in load(data).items():
+        index, _, name = key.partition(".")
+        if name:
+            state.setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -1,0 +1,270 @@
+"""The learner: takes in whatever has arrived, updates without pause, publishes, checkpoints.
+
+It can be killed at any instant: the store has every episode, the newest checkpoint has the rest. What was published
+stays published, so version numbers only ever grow.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import torch
+
+from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
+from distrl.config.schema import Config
+from distrl.experience.priorities import priority
+from distrl.experience.replay import Replay, Sample
+from distrl.experience.index import IndexRow
+from distrl.learner.checkpoint import (
+    Checkpoint,
+    LearnerState,
+    dump_optimizer,
+    restore_optimizer,
+)
+from distrl.policies.base import Policy
+from distrl.types import PolicyVersion, Trajectory
+
+INTAKE = 32
+"""Episodes taken in between two updates, at most."""
+NAP_S = 0.01
+
+
+class Reporter(Protocol):
+    """Who hears what the learner is doing."""
+
+    def doing(self, what: str) -> None: ...
+
+    def waiting(self, what: str) -> None: ...
+
+    def measured(self, values: dict[str, float]) -> None: ...
+
+
+class EpisodeSource(Protocol):
+    """Where acknowledged episodes are found."""
+
+    def after(self, seq: int, limit: int) -> list[IndexRow]: ...
+
+    def read(self, id: str) -> Trajectory: ...
+
+
+class Publisher(Protocol):
+    """Where versions go."""
+
+    def latest(self) -> PolicyVersion | None: ...
+
+    def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion: ...
+
+
+class Checkpoints(Protocol):
+    """Where the learner's state is kept."""
+
+    def newest(self) -> Checkpoint | None: ...
+
+    def write(self, checkpoint: Checkpoint) -> object: ...
+
+
+class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a learner is made of."""
+
+    config: Config
+    policy: Policy[Any]
+    algorithm: Algorithm
+    store: EpisodeSource
+    weights: Publisher
+    checkpoints: Checkpoints
+    report: Reporter
+    clock: Callable[[], float] = time.monotonic
+
+
+class Learner:
+    """Trains until told to stop."""
+
+    def __init__(self, parts: LearnerParts) -> None:
+        self._parts, config = parts, parts.config
+        self._random = np.random.default_rng([config.run.seed, 7])
+        self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
+        learning = config.learner
+        self._optimizer = torch.optim.AdamW(parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01)
+        self.version = -1
+        self.updates = self.episodes = self.cursor = 0
+        self._round_start = 0
+        self.idle_s = self.busy_s = 0.0
+        self._published_s = self._saved_s = parts.clock()
+        self._walls: deque[float] = deque(maxlen=256)
+        self._last_version_at_update = 0
+
+    # coming to life
+
+    def resume(self) -> bool:
+        """Go on from the newest checkpoint; False where there is none."""
+        checkpoint = self._parts.checkpoints.newest()
+        if checkpoint is None:
+            return False
+        state = checkpoint.state
+        self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
+        restore_optimizer(self._optimizer, checkpoint.optimizer)
+        self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
+        self.idle_s, self.busy_s = state.idle_s, state.busy_s
+        self._random.bit_generator.state = json.loads(state.sampler)
+        newest = self._parts.weights.latest()
+        self.version = max(state.version, newest.version if newest else -1)
+        self._reload(state)
+        return True
+
+    def _reload(self, state: LearnerState) -> None:
+        """Fill the replay again from the store, oldest first."""
+        for done, id in enumerate(state.replay.ids):
+            self._parts.report.doing(f"reading episodes back: {done} of {len(state.replay.ids)}")
+            self._remember(id)
+        held = state.replay
+        self._replay.restore(held)
+        self._replay.set_version(self.version)
+
+    # the circle
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Learn until `stopping`, then take in what is left and save."""
+        if self.version < 0:
+            self.publish()
+        self.save()
+        while not stopping():
+            self.step()
+        self.take_in(limit=1_000_000)
+        self.publish()
+        self.save()
+        self._parts.report.doing("done")
+
+    def step(self) -> None:
+        """One turn: take in, update if there is something new to learn, publish and save when due."""
+        started_s = self._parts.clock()
+        self.take_in(limit=INTAKE)
+        ready = self._ready()
+        if ready:
+            self.update()
+        else:
+            time.sleep(NAP_S)
+        spent_s = self._parts.clock() - started_s
+        self.busy_s, self.idle_s = self.busy_s + (spent_s if ready else 0.0), self.idle_s + (0.0 if ready else spent_s)
+        self._publish_if_due()
+        if self._parts.clock() - self._saved_s >= self._parts.config.learner.checkpoint_every_s:
+            self.save()
+
+    def take_in(self, *, limit: int) -> int:
+        """Move new episodes from the store into the replay; how many there were."""
+        rows = self._parts.store.after(self.cursor, limit)
+        for row in rows:
+            self._remember(row.id)
+            self._walls.append(row.wall_s)
+            self.cursor = row.seq
+        self.episodes += len(rows)
+        return len(rows)
+
+    def _remember(self, id: str) -> None:
+        trajectory = self._parts.store.read(id)
+        episode = prepare(trajectory, self._parts.policy)
+        self._replay.add(
+            id,
+            episode,
+            steps=episode.num_steps,
+            version=episode.version,
+            success=episode.success,
+            priority=trajectory.priority,
+        )
+
+    def _ready(self) -> bool:
+        learning, report = self._parts.config.learner, self._parts.report
+        if self.episodes < learning.first_update_episodes or not self._replay.num_eligible:
+            report.waiting(f"episodes: {self.episodes} of the first {learning.first_update_episodes} are in")
+            return False
+        if learning.mode == "sync" and self.episodes - self._round_start < learning.round_episodes:
+            report.waiting(f"the round: {self.episodes - self._round_start} of {learning.round_episodes} episodes are in")
+            return False
+        if self.updates >= self.episodes * learning.updates_per_episode:
+            report.waiting(f"new episodes: all {self.episodes} have had their updates")
+            return False
+        report.doing("training")
+        return True
+
+    def update(self) -> None:
+        """One gradient step on a prioritised sample."""
+        config, policy = self._parts.config, self._parts.policy
+        samples = self._replay.sample(config.learner.batch_trajectories)
+        lesson = read_lesson(policy, [sample.item for sample in samples], [sample.weight for sample in samples])
+        loss = self._parts.algorithm.loss(lesson, updates=self.updates)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(policy.network.parameters(), config.learner.gradient_clip)
+        self._optimizer.step()
+        self.updates += 1
+        self._refresh(samples, (loss.td_BT.numpy(), loss.ratio_BT.numpy(), loss.entropy_BT.numpy()))
+        self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
+
+    def _refresh(self, samples: list[Sample[Episode]], signals: tuple[Any, Any, Any]) -> None:
+        config = self._parts.config
+        for row, sample in enumerate(samples):
+            td, ratio, entropy = (signal[row, : sample.item.num_steps] for signal in signals)
+            fresh = priority(td, ratio, entropy, config.replay, rho_max=config.algorithm.rho_max)
+            self._replay.refresh(sample.id, fresh)
+
+    # what others see
+
+    def _publish_if_due(self) -> None:
+        learning = self._parts.config.learner
+        if self.updates == self._last_version_at_update:
+            return
+        if learning.mode == "sync":
+            due = self.updates >= self.episodes * learning.updates_per_episode
+        else:
+            due = self._parts.clock() - self._published_s >= self.publish_interval_s()
+        if due:
+            self.publish()
+
+    def publish_interval_s(self) -> float:
+        """How long to wait between two versions: never so short that a usual episode arrives too stale."""
+        config = self._parts.config
+        usual_s = float(np.quantile(self._walls, 0.9)) if self._walls else 0.0
+        return max(config.learner.publish_every_s, usual_s / max(1, config.replay.max_staleness))
+
+    def publish(self) -> None:
+        """Give the present weights to the workers as the next version."""
+        self.version += 1
+        version = PolicyVersion(
+            version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()
+        )  # fmt: skip
+        self._parts.weights.publish(self._parts.policy, version)
+        self._replay.set_version(self.version)
+        self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
+        self._round_start = self.episodes
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        state = LearnerState(
+            version=self.version,
+            updates=self.updates,
+            episodes=self.episodes,
+            cursor=self.cursor,
+            idle_s=self.idle_s,
+            busy_s=self.busy_s,
+            replay=self._replay.state(),
+            sampler=json.dumps(self._random.bit_generator.state),
+        )
+        policy = self._parts.policy.dump()
+        self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))
+        self._saved_s = self._parts.clock()
+
+    @property
+    def idle_ratio(self) -> float:
+        """Share of the time in which there was nothing to learn."""
+        total = self.idle_s + self.busy_s
+        return self.idle_s / total if total else 0.0
+
+    @property
+    def replay(self) -> Replay[Episode]:
+        """What is sampled from."""
+        return self._replay

@@ -1,0 +1,72 @@
+"""Cloning a few oracle demonstrations, so that practice starts from a policy that sometimes succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+import torch
+
+from distrl.config.schema import WarmStartConfig, WildConfig
+from distrl.devices.sim.layout import elements_of
+from distrl.devices.sim.phone import show
+from distrl.policies.base import Policy
+from distrl.rollout.episode import target_of
+from distrl.tasks.play import play_oracle
+from distrl.types import Action, Observation, Past, Task
+
+Example = tuple[Any, tuple[int, ...]]
+"""An encoded observation and the choice to learn."""
+BATCH = 64
+
+
+def demonstrate(tasks: Iterable[Task], wild: WildConfig, *, history: int) -> list[tuple[Observation, Action]]:
+    """What the oracle saw and did on these tasks."""
+    return [pair for task in tasks for pair in _one(task, wild, history)]
+
+
+def _one(task: Task, wild: WildConfig, history: int) -> list[tuple[Observation, Action]]:
+    played = play_oracle(task, wild)
+    pairs: list[tuple[Observation, Action]] = []
+    recent: list[Past] = []
+    for state, action in zip(played.states, played.actions, strict=False):
+        elements = elements_of(show(state), state.focus)
+        seen = Observation(instruction=task.instruction, elements=elements, recent=tuple(recent[-history:] if history else ()))
+        pairs.append((seen, action))
+        recent.append(Past(action=action, target=target_of(action, elements)))
+    return pairs if played.verdict.success else []
+
+
+def clone(policy: Policy[Any], examples: list[Example], config: WarmStartConfig, *, random: Random, beat: Callable[[float], None]) -> float:
+    """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
+    optimizer = torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01)
+    batches = -(-len(examples) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)
+    loss = 0.0
+    for epoch in range(config.epochs):
+        order = random.sample(examples, len(examples))
+        losses = []
+        for start in range(0, len(order), BATCH):
+            part = order[start : start + BATCH]
+            scores = policy.score([encoded for encoded, _ in part], [choice for _, choice in part])
+            optimizer.zero_grad(set_to_none=True)
+            nll = -scores.logp_N.mean()
+            nll.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(policy.network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(float(nll.detach()))
+            beat((epoch * batches + len(losses)) / (config.epochs * batches))
+        loss = sum(losses) / len(losses)
+    return loss
+
+
+def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]]) -> list[Example]:
+    """The demonstrations in the policy's own grammar; what it cannot say is left out."""
+    found = []
+    for observation, action in pairs:
+        choice = policy.imitate(observation, action)
+        if choice is not None:
+            found.append((policy.encode(observation), choice))
+    return found

@@ -1,0 +1,78 @@
+"""Published policy versions: immutable, checksummed safetensors files and one small pointer to the newest.
+
+Writers replace the pointer only after the weights are durable, so a reader sees a whole version or the one before.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from distrl.errors import StoreError
+from distrl.experience.durable import replace, storage_errors
+from distrl.policies.base import Policy
+from distrl.types import PolicyVersion
+
+
+class WeightsFolder:
+    """A folder of published versions, for the one learner that writes and the many that read."""
+
+    def __init__(self, folder: Path, *, keep: int = 4) -> None:
+        self._folder, self._keep = folder, keep
+        self._pointer = folder / "latest.json"
+        self._stamp = (0, 0)
+        self._latest: PolicyVersion | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def latest(self) -> PolicyVersion | None:
+        """The newest version; reads the pointer only when it has changed."""
+        try:
+            status = os.stat(self._pointer)
+        except FileNotFoundError:
+            return None
+        stamp = (status.st_mtime_ns, status.st_ino)
+        if stamp != self._stamp:
+            self._latest = msgspec.json.decode(self._pointer.read_bytes(), type=PolicyVersion)
+            self._stamp = stamp
+        return self._latest
+
+    def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
+        """Make the policy's weights the newest version; `file`, checksum and size are filled in."""
+        name = f"v{version.version:06d}.safetensors"
+        data = policy.dump()
+        done = msgspec.structs.replace(version, file=name, sha256=sha256(data).hexdigest(), size_bytes=len(data))
+        with storage_errors(self._folder):
+            replace(self._folder / name, data)
+            replace(self._folder / f"v{version.version:06d}.json", msgspec.json.encode(done))
+            replace(self._pointer, msgspec.json.encode(done))
+        self._forget_old(done.version)
+        return done
+
+    def find(self, version: int) -> PolicyVersion | None:
+        """A version that is still kept, by its number; None where it is not."""
+        try:
+            return msgspec.json.decode((self._folder / f"v{version:06d}.json").read_bytes(), type=PolicyVersion)
+        except FileNotFoundError:
+            return None
+
+    def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
+        """Put a version's weights into `policy` after checking them."""
+        path = self._folder / version.file
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise StoreError(f"{path} is gone", expected="a published version", fix="raise learner.keep_versions") from error
+        if sha256(data).hexdigest() != version.sha256:
+            raise StoreError(f"{path} is damaged: its checksum differs from what was published", fix="publish again")
+        policy.restore(data, source=str(path))
+
+    def _forget_old(self, newest: int) -> None:
+        """Keep version 0, against which progress is measured, and the last few."""
+        for path in self._folder.glob("v*.*"):
+            number = int(path.stem[1:])
+            if 0 < number <= newest - self._keep:
+                path.unlink(missing_ok=True)

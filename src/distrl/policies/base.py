@@ -1,0 +1,51 @@
+"""The policy seam: observations in, decisions out, and the same decisions scored again under gradient.
+
+A policy owns its prompt, its tokens and its action grammar. `choice` in a decision is the action in that grammar;
+nobody but the policy reads it. What `encode` returns is opaque too: the learner keeps it in replay memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from distrl.types import Action, Decision, Observation
+
+Encoded = TypeVar("Encoded")
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy now thinks of given choices, one entry per step N, with gradient."""
+
+    logp_N: Tensor
+    entropy_N: Tensor
+    value_logit_N: Tensor
+    """Logit of the probability that the episode succeeds."""
+
+
+class Policy(Protocol, Generic[Encoded]):
+    """Something that decides what to do on a screen."""
+
+    network: nn.Module
+
+    def encode(self, observation: Observation) -> Encoded:
+        """What the policy reads of an observation, ready for memory and batches."""
+
+    def decide(self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator) -> list[Decision]:
+        """A decision for each observation; temperature 0 takes the likeliest."""
+
+    def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
+        """The given choices under the present weights, with gradient."""
+
+    def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
+        """The choice that comes to `action`, for cloning; None where the grammar cannot say it."""
+
+    def dump(self) -> bytes:
+        """The weights as the bytes of a safetensors file."""
+
+    def restore(self, data: bytes, *, source: str) -> None:
+        """Take weights of the same architecture; anything else is an error that names `source`."""

@@ -1,0 +1,104 @@
+"""The pointer's action grammar: a kind, and for some kinds an element of the screen or a span of the instruction."""
+
+from __future__ import annotations
+
+from distrl.policies.pointer.words import find, span
+from distrl.types import (
+    Action,
+    Finish,
+    LongPress,
+    Observation,
+    Press,
+    Swipe,
+    Tap,
+    TypeText,
+    UiElement,
+    Unparsed,
+    Wait,
+)
+
+Choice = tuple[int, int, int]
+"""Kind, then an element or the first word, then the last word."""
+
+POINTING = ("tap", "hold", "answer")
+"""Kinds that point at an element; they come first, in the order of the network's pointing heads."""
+KINDS = (*POINTING, "type", "down", "up", "left", "right", "back", "home", "enter", "wait", "done", "impossible")
+TYPE = KINDS.index("type")
+MAX_ELEMENTS = 40
+
+PLAIN: dict[str, Action] = {
+    "down": Swipe(0.5, 0.6, 0.5, 0.25),
+    "up": Swipe(0.5, 0.3, 0.5, 0.65),
+    "left": Swipe(0.8, 0.45, 0.2, 0.45),
+    "right": Swipe(0.2, 0.45, 0.8, 0.45),
+    "back": Press("back"),
+    "home": Press("home"),
+    "enter": Press("enter"),
+    "wait": Wait(),
+    "done": Finish(),
+    "impossible": Finish(status="impossible"),
+}
+
+
+def to_action(choice: Choice, observation: Observation) -> Action:
+    """The gesture that a choice stands for on this screen."""
+    kind, first, last = KINDS[choice[0]], choice[1], choice[2]
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if kind == "type":
+        return TypeText(span(observation.instruction, first, last))
+    elements = observation.elements[:MAX_ELEMENTS]
+    if first >= len(elements):
+        return Unparsed(f"{kind} on element {first} of {len(elements)}")
+    x, y = elements[first].bounds.centre
+    return Tap(x, y) if kind == "tap" else LongPress(x, y) if kind == "hold" else Finish(answer=label_of(elements[first]))
+
+
+def to_choice(action: Action, observation: Observation) -> Choice | None:
+    """The choice that comes to `action`; None where the grammar cannot say it."""
+    match action:
+        case Tap(x=x, y=y):
+            return _pointing("tap", _at(observation, x, y))
+        case LongPress(x=x, y=y):
+            return _pointing("hold", _at(observation, x, y))
+        case Finish(status="complete", answer=answer) if answer:
+            return _pointing("answer", _labelled(observation, answer))
+        case TypeText(text=text):
+            found = find(observation.instruction, text)
+            return (TYPE, *found) if found else None
+        case Swipe():
+            return (KINDS.index(_direction(action)), 0, 0)
+        case _:
+            kind = next((name for name, plain in PLAIN.items() if plain == action), None)
+            return (KINDS.index(kind), 0, 0) if kind else None
+
+
+def label_of(element: UiElement) -> str:
+    """What an element says."""
+    return element.text or element.description
+
+
+def _pointing(kind: str, element: int | None) -> Choice | None:
+    return None if element is None else (KINDS.index(kind), element, 0)
+
+
+def _at(observation: Observation, x: float, y: float) -> int | None:
+    """The smallest element under a point, a clickable one first."""
+    under = [(not e.clickable, _area(e), i) for i, e in enumerate(observation.elements[:MAX_ELEMENTS]) if e.bounds.contains(x, y)]
+    return min(under)[2] if under else None
+
+
+def _area(element: UiElement) -> float:
+    return (element.bounds.right - element.bounds.left) * (element.bounds.bottom - element.bounds.top)
+
+
+def _labelled(observation: Observation, text: str) -> int | None:
+    wanted = text.casefold()
+    return next((i for i, e in enumerate(observation.elements[:MAX_ELEMENTS]) if label_of(e).casefold() == wanted), None)
+
+
+def _direction(swipe: Swipe) -> str:
+    across, down = swipe.to_x - swipe.x, swipe.to_y - swipe.y
+    if abs(across) > abs(down):
+        return "left" if across < 0 else "right"
+    return "down" if down < 0 else "up"

@@ -1,0 +1,149 @@
+"""A small transformer over instruction, history and UI elements, with heads that point.
+
+Suffixes as in features.py, and D width, T tokens, K kinds, H pointing heads.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from distrl.config.schema import PolicyConfig
+from distrl.policies.pointer.features import (
+    CLASSES,
+    ELEMENT_FEATURES,
+    PAST_FEATURES,
+    WORD_FEATURES,
+    Batch,
+)
+from distrl.policies.pointer.grammar import KINDS, POINTING
+from distrl.policies.pointer.words import MAX_WORDS, ROWS
+
+HEADS = 4
+LONGEST_SPAN = 12
+NEVER = -1e9
+"""Logit of what cannot be chosen; finite, so that entropies stay finite."""
+
+
+class Logits(msgspec.Struct, frozen=True, kw_only=True):
+    """Unnormalised preferences; what cannot be chosen has `NEVER`."""
+
+    kind_BK: Tensor
+    element_BHE: Tensor
+    span_BII: Tensor
+    """First word by last word."""
+    value_B: Tensor
+
+
+class Block(nn.Module):
+    """Pre-norm self-attention and a gated-free MLP."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm_in, self.norm_mid = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+
+    def forward(self, x_BTD: Tensor, mask_B11T: Tensor) -> Tensor:
+        batch, tokens, width = x_BTD.shape
+        qkv = self.qkv(self.norm_in(x_BTD)).view(batch, tokens, 3, HEADS, width // HEADS)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask_B11T)
+        x_BTD = x_BTD + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        hidden: Tensor = x_BTD + self.down(F.gelu(self.up(self.norm_mid(x_BTD))))
+        return hidden
+
+
+class PointerNetwork(nn.Module):
+    """Reads a batch, gives logits for kinds, elements and spans, and a value."""
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.word = nn.Embedding(ROWS, width, padding_idx=0)
+        self.place = nn.Embedding(MAX_WORDS, width)
+        self.kind_of_token = nn.Parameter(torch.zeros(4, width))
+        self.word_features = nn.Linear(WORD_FEATURES, width)
+        self.element_class = nn.Embedding(len(CLASSES), width)
+        self.element_features = nn.Linear(ELEMENT_FEATURES, width)
+        self.element_detail = nn.Linear(width, width)
+        self.past_kind = nn.Embedding(len(KINDS), width)
+        self.past_features = nn.Linear(PAST_FEATURES, width)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(width)
+        self.kind_head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, len(KINDS)))
+        self.value_head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
+        self.query = nn.Linear(width, len(POINTING) * width)
+        self.element_score = nn.Linear(width, len(POINTING))
+        self.span_score = nn.Linear(width, 2)
+        self.span_length = nn.Parameter(torch.zeros(LONGEST_SPAN))
+        nn.init.normal_(self.word.weight, std=0.5)
+
+    def forward(self, batch: Batch) -> Logits:
+        words_BID, elements_BED, past_BPD = self._words(batch), self._elements(batch), self._past(batch)
+        state_B1D = self.kind_of_token[3].expand(len(words_BID), 1, -1)
+        x_BTD = torch.cat([state_B1D, words_BID, elements_BED, past_BPD], dim=1)
+        here_B1 = torch.ones(len(x_BTD), 1, dtype=torch.bool)
+        mask_BT = torch.cat([here_B1, batch.word_mask_BI, batch.element_mask_BE, batch.past_mask_BP], dim=1)
+        for block in self.blocks:
+            x_BTD = block(x_BTD, mask_BT[:, None, None, :])
+        x_BTD = self.norm(x_BTD)
+        num_words, num_elements = words_BID.shape[1], elements_BED.shape[1]
+        words_BID, elements_BED = x_BTD[:, 1 : 1 + num_words], x_BTD[:, 1 + num_words : 1 + num_words + num_elements]
+        return self._heads(x_BTD[:, 0], words_BID, elements_BED, batch)
+
+    def _words(self, batch: Batch) -> Tensor:
+        places_ID = self.place.weight[: batch.words_BI.shape[1]]
+        words: Tensor = self.word(batch.words_BI) + places_ID + self.word_features(batch.word_features_BIF)
+        return words + self.kind_of_token[0]
+
+    def _elements(self, batch: Batch) -> Tensor:
+        text_BED = self._bag(batch.element_words_BEW[..., :6])
+        detail_BED = self.element_detail(self._bag(batch.element_words_BEW[..., 6:]))
+        look_BED = self.element_class(batch.element_class_BE) + self.element_features(batch.element_features_BEF)
+        elements: Tensor = text_BED + detail_BED + look_BED + self.kind_of_token[1]
+        return elements
+
+    def _past(self, batch: Batch) -> Tensor:
+        seen_BPD = self.past_kind(batch.past_kind_BP) + self.past_features(batch.past_features_BPF)
+        past: Tensor = self._bag(batch.past_words_BPW) + seen_BPD + self.kind_of_token[2]
+        return past
+
+    def _bag(self, rows_BXW: Tensor) -> Tensor:
+        """Mean of the words' vectors."""
+        count = (rows_BXW > 0).sum(-1, keepdim=True).clamp(min=1)
+        bag: Tensor = self.word(rows_BXW).sum(-2) / count
+        return bag
+
+    def _heads(self, state_BD: Tensor, words_BID: Tensor, elements_BED: Tensor, batch: Batch) -> Logits:
+        query_BHD = self.query(state_BD).view(len(state_BD), len(POINTING), -1)
+        pointed_BHE = torch.einsum("bhd,bed->bhe", query_BHD, elements_BED) / state_BD.shape[-1] ** 0.5
+        element_BHE = pointed_BHE + self.element_score(elements_BED).transpose(1, 2)
+        reach_BHE = _reach(batch)
+        kind_BK = self.kind_head(state_BD)
+        return Logits(
+            kind_BK=kind_BK,
+            element_BHE=element_BHE.masked_fill(~reach_BHE, NEVER),
+            span_BII=self._spans(words_BID, batch.word_mask_BI),
+            value_B=self.value_head(state_BD).squeeze(-1),
+        )
+
+    def _spans(self, words_BID: Tensor, mask_BI: Tensor) -> Tensor:
+        first_BI, last_BI = self.span_score(words_BID).unbind(-1)
+        size = words_BID.shape[1]
+        gap_II = torch.arange(size)[None, :] - torch.arange(size)[:, None]
+        fits_BII = (gap_II >= 0) & (gap_II < LONGEST_SPAN) & mask_BI[:, :, None] & mask_BI[:, None, :]
+        length_II = self.span_length[gap_II.clamp(0, LONGEST_SPAN - 1)]
+        return (first_BI[:, :, None] + last_BI[:, None, :] + length_II).masked_fill(~fits_BII, NEVER)
+
+
+def _reach(batch: Batch) -> Tensor:
+    """Which elements each pointing head may choose: what can be touched, and what says something."""
+    mask_BE, features_BEF = batch.element_mask_BE, batch.element_features_BEF
+    touchable_BE = mask_BE & (features_BEF[..., 4] > 0)
+    saying_BE = mask_BE & (features_BEF[..., 15] > 0)
+    touch_BE = torch.where(touchable_BE.any(1, keepdim=True), touchable_BE, mask_BE)
+    say_BE = torch.where(saying_BE.any(1, keepdim=True), saying_BE, mask_BE)
+    return torch.stack([touch_BE, touch_BE, say_BE], dim=1)

@@ -1,0 +1,101 @@
+"""Many devices ask, one policy answers: decisions are made in batches as they come, and weights change between two.
+
+The batcher owns the policy of a worker. A request waits at most `batch_wait_s` for others to share its batch; new
+weights are taken before a batch, so every decision is made by exactly one version, and no episode is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+import msgspec
+import torch
+
+from distrl.policies.base import Policy
+from distrl.types import Decision, Observation, PolicyVersion
+
+
+class WeightsSource(Protocol):
+    """Where published versions come from."""
+
+    def latest(self) -> PolicyVersion | None:
+        """The newest published version; cheap enough to ask before every batch."""
+
+    def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
+        """Put a version's weights into `policy`, verified."""
+
+
+class Batching(msgspec.Struct, frozen=True, kw_only=True):
+    """How decisions are gathered."""
+
+    batch_size: int
+    batch_wait_s: float
+    temperature: float
+    """0: the likeliest choice."""
+    seed: int
+
+
+class Batcher:
+    """Answers observations with decisions, and says which version decided."""
+
+    def __init__(self, policy: Policy[Any], weights: WeightsSource | None, batching: Batching) -> None:
+        self._policy, self._weights, self._batching = policy, weights, batching
+        self._generator = torch.Generator().manual_seed(batching.seed)
+        self._queue: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]] = []
+        self._arrived = asyncio.Event()
+        self.version = -1
+        """The version in use; -1: none has been published yet."""
+        self.num_decisions = 0
+        self.num_batches = 0
+
+    async def decide(self, observation: Observation) -> tuple[Decision, int]:
+        """A decision and the version that made it."""
+        answer: asyncio.Future[tuple[Decision, int]] = asyncio.get_running_loop().create_future()
+        self._queue.append((observation, answer))
+        self._arrived.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Answer requests until cancelled; an error in the policy goes to whoever asked, and ends the worker."""
+        while True:
+            await self._arrived.wait()
+            if len(self._queue) < self._batching.batch_size and self._batching.batch_wait_s:
+                await asyncio.sleep(self._batching.batch_wait_s)
+            self.swap()
+            self._answer(self._take())
+            # Let the devices move before the next batch, however many requests there are.
+            await asyncio.sleep(0)
+
+    def swap(self) -> None:
+        """Take the newest weights, if there are newer ones than those in use."""
+        newest = self._weights.latest() if self._weights else None
+        if newest is not None and newest.version > self.version and self._weights is not None:
+            self._weights.load(self._policy, newest)
+            self.version = newest.version
+
+    def _take(self) -> list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]:
+        size = self._batching.batch_size
+        batch, self._queue = self._queue[:size], self._queue[size:]
+        if not self._queue:
+            self._arrived.clear()
+        return [(observation, answer) for observation, answer in batch if not answer.done()]
+
+    def _answer(self, batch: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]) -> None:
+        if not batch:
+            return
+        observations = [observation for observation, _ in batch]
+        decisions = self._policy.decide(observations, temperature=self._batching.temperature, generator=self._generator)
+        self.num_decisions += len(batch)
+        self.num_batches += 1
+        for decision, (_, answer) in zip(decisions, batch, strict=True):
+            answer.set_result((decision, self.version))
+
+
+async def all_or_first_error(tasks: list[asyncio.Task[None]], background: asyncio.Task[None]) -> None:
+    """Wait for all `tasks`; the first error among them or in `background` is raised at once."""
+    pending: set[asyncio.Task[None]] = {*tasks, background}
+    while pending - {background}:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()

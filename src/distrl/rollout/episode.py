@@ -1,0 +1,170 @@
+"""One attempt at one task: look, decide, act, until the agent says that it is done or something cuts it short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from distrl.devices.base import Clock, Device, Performed
+from distrl.errors import DeviceLost
+from distrl.types import (
+    Action,
+    Decision,
+    Ending,
+    EndState,
+    Finish,
+    LongPress,
+    Observation,
+    Past,
+    Step,
+    Tap,
+    Task,
+    Trajectory,
+    TypeText,
+    UiElement,
+    Verdict,
+)
+
+T = TypeVar("T")
+Decide = Callable[[Observation], Awaitable[tuple[Decision, int]]]
+"""Answers an observation with a decision and the policy version that made it."""
+JudgeTask = Callable[[Task, EndState], Verdict]
+KeepFrame = Callable[[bytes], str]
+"""Stores a picture and returns its reference."""
+
+
+class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """When to stop waiting, and what an episode may cost."""
+
+    budget_s: float
+    step_deadline_s: float
+    history: int
+    repeat_penalty: float
+
+
+class EpisodeTools(msgspec.Struct, frozen=True, kw_only=True):
+    """What an episode needs besides a device and a task."""
+
+    decide: Decide
+    judge: JudgeTask
+    clock: Clock
+    keep_frame: KeepFrame | None = None
+    """None: no pictures are kept."""
+    cut: Callable[[], bool] = lambda: False
+    """True when whoever runs the episode wants it to end now."""
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one attempt."""
+
+    trajectory: Trajectory | None
+    """None where it ended before the first step."""
+    lost: str = ""
+    """Why the device was lost; empty: it was not."""
+
+
+async def run_episode(id: str, device: Device, task: Task, tools: EpisodeTools, limits: EpisodeLimits) -> Played:
+    """Play `task` once and return everything seen and done.
+
+    A lost device ends the episode as DEVICE_LOST, an episode over its budget as TIME_LIMIT: both are cut off with the
+    value of what was seen last, and used. A bug in the policy raises.
+    """
+    episode = _Episode(device, task, tools, limits)
+    lost = ""
+    try:
+        ending = await episode.play()
+    except (DeviceLost, TimeoutError) as error:
+        ending, lost = Ending.DEVICE_LOST, str(error) or f"it took over {limits.step_deadline_s:g} s to answer"
+    return Played(trajectory=await episode.record(id, ending) if episode.steps else None, lost=lost)
+
+
+class _Episode:
+    """The state of one attempt."""
+
+    def __init__(self, device: Device, task: Task, tools: EpisodeTools, limits: EpisodeLimits) -> None:
+        self._device, self._task, self._tools, self._limits = device, task, tools, limits
+        self._started_s = tools.clock()
+        self._recent: list[Past] = []
+        self._seen: Observation | None = None
+        self.steps: list[Step] = []
+
+    async def play(self) -> Ending:
+        """Act until there is a reason to stop."""
+        await self._within(self._device.reset(self._task))
+        while True:
+            self._seen = await self._look()
+            if self._tools.cut() or self._spent_s() > self._limits.budget_s:
+                return Ending.TIME_LIMIT
+            if len(self.steps) >= self._task.max_steps:
+                return Ending.STEP_LIMIT
+            decision, version = await self._tools.decide(self._seen)
+            await self._act(self._seen, decision, version)
+            if isinstance(decision.action, Finish):
+                return Ending.FINISHED
+
+    async def _look(self) -> Observation:
+        elements = await self._within(self._device.observe())
+        keep = self._tools.keep_frame
+        screenshot = keep(await self._within(self._device.screenshot())) if keep else ""
+        recent = tuple(self._recent[-self._limits.history :]) if self._limits.history else ()
+        return Observation(instruction=self._task.instruction, elements=elements, screenshot=screenshot, recent=recent)
+
+    async def _act(self, seen: Observation, decision: Decision, version: int) -> None:
+        before_s = self._tools.clock()
+        done: Performed = await self._within(self._device.perform(decision.action))
+        wasted = not (done.valid and done.changed) and not isinstance(decision.action, Finish)
+        self.steps.append(
+            Step(
+                observation=seen,
+                decision=decision,
+                version=version,
+                reward=-self._limits.repeat_penalty if wasted else 0.0,
+                valid=done.valid,
+                changed=done.changed,
+                device_s=round(self._tools.clock() - before_s, 4),
+            )
+        )
+        target = target_of(decision.action, seen.elements)
+        self._recent.append(Past(action=decision.action, target=target, valid=done.valid, changed=done.changed))
+
+    async def record(self, id: str, ending: Ending) -> Trajectory:
+        """The trajectory, judged; the last step carries the outcome."""
+        end = EndState() if ending is Ending.DEVICE_LOST else await self._within(self._device.end_state())
+        verdict = self._tools.judge(self._task, end) if ending is not Ending.DEVICE_LOST else Verdict(success=False)
+        last = self.steps[-1]
+        self.steps[-1] = msgspec.structs.replace(last, reward=last.reward + float(verdict.success))
+        cut_off = None if ending.terminal else self._seen
+        last_value = 0.0 if cut_off is None else (await self._tools.decide(cut_off))[0].value
+        return Trajectory(
+            id=id,
+            task=self._task,
+            steps=tuple(self.steps),
+            ending=ending,
+            verdict=verdict,
+            end=end,
+            last=cut_off,
+            last_value=last_value,
+            device=self._device.name,
+            wall_s=round(self._spent_s(), 4),
+        )
+
+    async def _within(self, work: Awaitable[T]) -> T:
+        async with asyncio.timeout(self._limits.step_deadline_s):
+            return await work
+
+    def _spent_s(self) -> float:
+        return self._tools.clock() - self._started_s
+
+
+def target_of(action: Action, elements: tuple[UiElement, ...]) -> str:
+    """The text of what an action touched or typed."""
+    if isinstance(action, TypeText):
+        return action.text
+    if not isinstance(action, Tap | LongPress):
+        return ""
+    under = [e for e in elements if e.bounds.contains(action.x, action.y) and (e.text or e.description)]
+    best = min(under, key=lambda e: (not e.clickable, e.bounds.bottom - e.bounds.top), default=None)
+    return (best.text or best.description) if best else ""

@@ -1,0 +1,64 @@
+"""What a worker plays next, and whether it may: the order of tasks, and admission by staleness."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from distrl.config.schema import Config
+from distrl.tasks.base import Suite
+from distrl.types import Split, Task
+
+
+class TaskFeed:
+    """Training tasks in a seeded order without end; every task comes once before any comes twice."""
+
+    def __init__(self, suite: Suite, split: Split, *, seed: str, max_oracle_steps: int = 0) -> None:
+        self._suite, self._split = suite, split
+        self._max_oracle_steps = max_oracle_steps
+        self._random = Random(seed)
+        self._order: list[int] = []
+
+    def next(self) -> Task:
+        """The next task."""
+        while True:
+            if not self._order:
+                self._order = self._random.sample(range(self._suite.sizes[self._split]), self._suite.sizes[self._split])
+            task = self._suite.task(self._split, self._order.pop())
+            if not self._max_oracle_steps or len(task.route) <= self._max_oracle_steps:
+                return task
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a worker stands when it asks to start an episode."""
+
+    held: int
+    """The version in use; -1: none."""
+    latest: int
+    """The newest published version."""
+    started: int
+    """Episodes that this worker has started with the held version."""
+
+
+class Admission:
+    """Lets an episode start only where its data can still be used.
+
+    In sync mode each worker gets its share of a round per version and then waits for the next one: a staleness of 0
+    and a barrier, with the same code.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._max_staleness = config.replay.max_staleness
+        self._sync = config.learner.mode == "sync"
+        self._share = -(-config.learner.round_episodes // config.rollout.workers)
+
+    def refusal(self, standing: Standing) -> str:
+        """Why no episode may start now; empty: one may."""
+        if standing.held < 0:
+            return "the first weights from the learner"
+        if standing.latest - standing.held > self._max_staleness:
+            return f"version {standing.latest}: version {standing.held} is too stale to start with"
+        if self._sync and standing.started >= self._share:
+            return f"version {standing.held + 1}: this worker's {self._share} episodes of the round are out"
+        return ""

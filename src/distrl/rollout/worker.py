@@ -1,0 +1,180 @@
+"""A worker: one process that drives many devices at once and never waits for the learner.
+
+It leases devices from its pool, plays tasks, and hands each finished trajectory to the store, which acknowledges it
+once it is durable. When it is told to stop, it starts nothing new, gives running episodes a moment, cuts the rest off
+and stores them too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from distrl.devices.base import Device
+from distrl.devices.pool import DevicePool, Health
+from distrl.errors import DeviceError
+from distrl.rollout.batching import Batcher, all_or_first_error
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode
+from distrl.rollout.scheduler import Admission, Standing, TaskFeed
+from distrl.telemetry.events import EventLog
+from distrl.types import Ending, Trajectory
+
+LEASE_DEADLINE_S = 30.0
+HELD_BACK_POLL_S = 0.02
+
+
+class Sink(Protocol):
+    """Where finished trajectories go."""
+
+    def add(self, trajectory: Trajectory) -> object:
+        """Keep a trajectory; returning means that it is durable."""
+
+
+class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is made of."""
+
+    name: str
+    pool: DevicePool
+    batcher: Batcher
+    feed: TaskFeed
+    admission: Admission
+    tools: EpisodeTools
+    limits: EpisodeLimits
+    sink: Sink
+    first_priority: Callable[[Trajectory], float]
+    latest_version: Callable[[], int]
+    log: EventLog
+    drain_s: float = 3.0
+    """How long running episodes may go on after the worker was told to stop."""
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What a worker has done so far."""
+
+    episodes: int = 0
+    successes: int = 0
+    steps: int = 0
+    invalid: int = 0
+    losses: int = 0
+    cut: int = 0
+    acknowledge_s: float = 0.0
+    recent: deque[bool] = msgspec.field(default_factory=lambda: deque(maxlen=200))
+
+
+class Worker:
+    """Plays tasks on all devices of its pool until stopped."""
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+        self._tools = replace(parts.tools, decide=parts.batcher.decide, cut=lambda: self._cutting)
+        self._stopping = asyncio.Event()
+        self._cutting = False
+        # One thread: additions wait for the disk, and the disk takes them one at a time anyway.
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._started: dict[int, int] = {}
+        self.tally = Tally()
+        self.num_playing = 0
+        self.waiting = ""
+        """Why no new episode starts; empty: they do."""
+
+    def stop(self) -> None:
+        """Start nothing new and come to an end."""
+        self._stopping.set()
+
+    def already_started(self, version: int, count: int) -> None:
+        """Count episodes of a version that an earlier life of this worker delivered."""
+        self._started[version] = count
+
+    async def run(self) -> None:
+        """Play until stopped; an error in one episode that is no device's fault ends the worker."""
+        deciding = asyncio.create_task(self._parts.batcher.run(), name="decisions")
+        lanes = [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(len(self._parts.pool))]
+        ending = asyncio.create_task(self._end(), name="ending")
+        try:
+            await all_or_first_error([*lanes, ending], deciding)
+        finally:
+            for task in (*lanes, ending, deciding):
+                task.cancel()
+            await asyncio.gather(*lanes, ending, deciding, return_exceptions=True)
+            self._writer.shutdown()
+            await self._parts.pool.close()
+
+    async def _end(self) -> None:
+        await self._stopping.wait()
+        await asyncio.sleep(self._parts.drain_s)
+        self._cutting = True
+
+    async def _lane(self) -> None:
+        """One episode after another on whatever device is free."""
+        while not self._stopping.is_set():
+            if not await self._admitted():
+                continue
+            try:
+                device = await self._parts.pool.lease(LEASE_DEADLINE_S)
+            except DeviceError as error:
+                self.waiting = f"a device: {error.seen}"
+                continue
+            await self._play(device)
+
+    async def _admitted(self) -> bool:
+        batcher = self._parts.batcher
+        batcher.swap()
+        started = self._started.get(batcher.version, 0)
+        standing = Standing(held=batcher.version, latest=self._parts.latest_version(), started=started)
+        self.waiting = self._parts.admission.refusal(standing)
+        if self.waiting:
+            await asyncio.sleep(HELD_BACK_POLL_S)
+            return False
+        self._started[batcher.version] = started + 1
+        return True
+
+    async def _play(self, device: Device) -> None:
+        id = uuid.uuid4().hex
+        lost = "the episode broke off"
+        self.num_playing += 1
+        try:
+            played = await run_episode(id, device, self._parts.feed.next(), self._tools, self._parts.limits)
+            lost = played.lost
+        finally:
+            self.num_playing -= 1
+            self._parts.pool.release(device, lost=lost)
+        await self._keep(device.name, played)
+
+    async def _keep(self, device: str, played: Played) -> None:
+        if played.lost:
+            self.tally.losses += 1
+            self._parts.log.write("device_lost", device=device, why=played.lost)
+        if played.trajectory is None:
+            return
+        trajectory = replace(
+            played.trajectory, worker=self._parts.name, priority=self._parts.first_priority(played.trajectory)
+        )
+        before_s = time.monotonic()
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._parts.sink.add, trajectory)
+        self.tally.acknowledge_s += time.monotonic() - before_s
+        self._parts.log.write("acknowledged", id=trajectory.id, success=trajectory.verdict.success)
+        self._count(trajectory)
+
+    def _count(self, trajectory: Trajectory) -> None:
+        tally = self.tally
+        tally.episodes += 1
+        tally.successes += trajectory.verdict.success
+        tally.recent.append(trajectory.verdict.success)
+        tally.steps += len(trajectory.steps)
+        tally.invalid += sum(not step.valid for step in trajectory.steps)
+        tally.cut += trajectory.ending in (Ending.TIME_LIMIT, Ending.DEVICE_LOST)
+
+    def health(self) -> dict[str, int]:
+        """How many devices are in which state."""
+        counts = {str(health): 0 for health in Health}
+        for status in self._parts.pool.status():
+            counts[str(status.health)] += 1
+        return counts

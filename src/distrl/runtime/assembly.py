@@ -1,0 +1,103 @@
+"""From a configuration to the parts that roles are made of."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from distrl.algorithms.aride import ARide
+from distrl.algorithms.base import Algorithm
+from distrl.config.schema import Config
+from distrl.devices.pool import DevicePool, PoolLimits
+from distrl.devices.sim.device import SimDevice, SimSettings
+from distrl.evaluation.evaluate import judge_on_phone
+from distrl.experience.frames import FrameStore
+from distrl.experience.priorities import first_priority
+from distrl.experience.store import ExperienceStore
+from distrl.learner.weights import WeightsFolder
+from distrl.policies.base import Policy
+from distrl.policies.pointer.policy import PointerPolicy
+from distrl.rollout.batching import Batcher, Batching
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools
+from distrl.rollout.scheduler import Admission, TaskFeed
+from distrl.rollout.worker import WorkerParts
+from distrl.runtime.run_folder import RunFolder
+from distrl.tasks.suites import suite
+from distrl.telemetry.events import EventLog
+
+
+def prepare_torch() -> None:
+    """One thread per process, and no denormals: both cost a multiple on small networks."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+
+
+def worker_names(config: Config) -> tuple[str, ...]:
+    """The workers of a run."""
+    return tuple(f"worker-{number}" for number in range(config.rollout.workers))
+
+
+def make_policy(config: Config) -> Policy[Any]:
+    """A policy with fresh weights."""
+    return PointerPolicy(config.policy, seed=config.run.seed)
+
+
+def make_algorithm(config: Config) -> Algorithm:
+    """The algorithm that the configuration names."""
+    return ARide(config.algorithm)
+
+
+def make_devices(config: Config, worker: str) -> list[SimDevice]:
+    """The devices of one worker, `worker-0/phone-3` and the like."""
+    devices = config.devices
+    settings = SimSettings(wild=devices.wild, latency=devices.latency, faults=devices.faults, seed=config.run.seed)
+    return [SimDevice(f"{worker}/phone-{number}", settings) for number in range(devices.per_worker)]
+
+
+def make_worker_parts(run: RunFolder, config: Config, worker: str, devices: list[SimDevice], log: EventLog) -> WorkerParts:
+    """Everything that a worker needs, with a seed of its own for every life."""
+    life = f"{config.run.seed} {worker} {time.time_ns()}"
+    weights = WeightsFolder(run.weights)
+    batcher = Batcher(make_policy(config), weights, _batching(config, life))
+    scale = config.devices.latency.time_scale if config.devices.latency.profile == "emulator" else 0.05
+    newest = weights.latest
+    return WorkerParts(
+        name=worker,
+        pool=DevicePool(devices, PoolLimits(backoff_s=0.5 * scale, longest_backoff_s=30 * scale, quarantine_s=120 * scale)),
+        batcher=batcher,
+        feed=TaskFeed(suite(config.tasks.suite), "train", seed=life, max_oracle_steps=config.tasks.max_oracle_steps),
+        admission=Admission(config),
+        tools=EpisodeTools(decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)),
+        limits=episode_limits(config),
+        sink=ExperienceStore(run.experience),
+        first_priority=lambda trajectory: first_priority(trajectory, config.replay, gamma=config.algorithm.gamma),
+        latest_version=lambda: version.version if (version := newest()) else -1,
+        log=log,
+    )
+
+
+def episode_limits(config: Config) -> EpisodeLimits:
+    """What an episode may cost."""
+    rollout = config.rollout
+    return EpisodeLimits(
+        budget_s=rollout.episode_budget_s,
+        step_deadline_s=rollout.step_deadline_s,
+        history=rollout.history,
+        repeat_penalty=rollout.repeat_penalty,
+    )
+
+
+def _batching(config: Config, life: str) -> Batching:
+    rollout = config.rollout
+    return Batching(
+        batch_size=rollout.batch_size,
+        batch_wait_s=rollout.batch_wait_s,
+        temperature=rollout.temperature,
+        seed=hash(life) & 0x7FFFFFFF,
+    )
+
+
+def _keeper(run: RunFolder, config: Config) -> Any:
+    return FrameStore(run.frames).put if config.rollout.keep_screenshots else None

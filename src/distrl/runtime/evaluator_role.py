@@ -1,0 +1,95 @@
+"""The evaluator in its process: pins a version, plays held-out tasks with it, writes a report, while training goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+
+from distrl.config.schema import Config
+from distrl.errors import StoreError
+from distrl.evaluation.evaluate import Evaluation, evaluate
+from distrl.evaluation.report import Report, make_report
+from distrl.experience.durable import replace
+from distrl.learner.weights import WeightsFolder
+from distrl.runtime.assembly import make_policy, prepare_torch
+from distrl.runtime.role import Life
+from distrl.runtime.run_folder import RunFolder
+from distrl.tasks.suites import suite
+from distrl.types import PolicyVersion, Split, Task
+
+NAP_S = 0.1
+POLITENESS = 5
+"""Added to the niceness: training comes first where there are few cores."""
+
+
+def keep_evaluating(life: Life) -> None:
+    """Evaluate the first version, then one now and then, and the last one when asked to stop."""
+    prepare_torch()
+    evaluation, weights = life.config.evaluation, WeightsFolder(life.run.weights)
+    os.nice(POLITENESS)
+    first = _await_first(life, weights)
+    if first is None:
+        return
+    if read_report(life.run, "before") is None:
+        _evaluate(life, weights, first, evaluation.episodes, name="before")
+    last_s = time.monotonic()
+    while not life.stopping():
+        newest = weights.latest()
+        if evaluation.every_s and newest and time.monotonic() - last_s >= evaluation.every_s:
+            _evaluate(life, weights, newest, evaluation.during_episodes, name=f"v{newest.version:06d}")
+            last_s = time.monotonic()
+        life.pulse.waiting("its next turn")
+        time.sleep(NAP_S)
+    final = weights.latest()
+    if final is not None:
+        _evaluate(life, weights, final, evaluation.episodes, name="after")
+
+
+def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
+    """The first `count` held-out tasks of the run's suite that are within its limits."""
+    chosen: list[Task] = []
+    limit = config.tasks.max_oracle_steps
+    for task in suite(config.tasks.suite).tasks(split):
+        if not limit or len(task.route) <= limit:
+            chosen.append(task)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def read_report(run: RunFolder, name: str) -> Report | None:
+    """An evaluation of the run by its name: before, after, or a version."""
+    try:
+        return msgspec.json.decode((run.evaluations / f"{name}.json").read_bytes(), type=Report)
+    except FileNotFoundError:
+        return None
+
+
+def _await_first(life: Life, weights: WeightsFolder) -> PolicyVersion | None:
+    while not life.stopping():
+        if weights.latest() is not None:
+            return weights.find(0) or weights.latest()
+        life.pulse.waiting("the first weights from the learner")
+        time.sleep(NAP_S)
+    return None
+
+
+def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count: int, *, name: str) -> None:
+    policy = make_policy(life.config)
+    try:
+        weights.load(policy, version)
+    except StoreError:
+        return  # it made room for newer versions in the meantime: the next turn takes one of those
+    tasks = held_out(life.config, count)
+    how = Evaluation(
+        config=life.config,
+        seed=life.config.run.seed,
+        beat=lambda done: life.pulse.doing(f"evaluating version {version.version}: {done} of {len(tasks)}"),
+    )
+    report = make_report(evaluate(policy, tasks, how), suite=life.config.tasks.suite, version=version.version)
+    life.run.evaluations.mkdir(exist_ok=True)
+    replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
+    life.pulse.figures.update({"success": report.success, "version": version.version, "progress": 1.0})
+    life.metrics.write("evaluator", role="evaluator", **{"evaluator/success": report.success, "evaluator/version": version.version, "n": report.n})

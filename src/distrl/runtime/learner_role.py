@@ -1,0 +1,109 @@
+"""The learner in its process: warm start or resume, then the loop, with heartbeat and metrics."""
+
+from __future__ import annotations
+
+from random import Random
+
+from distrl.experience.store import ExperienceStore
+from distrl.learner.checkpoint import CheckpointFolder
+from distrl.learner.loop import Learner, LearnerParts
+from distrl.learner.warm_start import clone, demonstrate, examples_for
+from distrl.learner.weights import WeightsFolder
+from distrl.runtime.assembly import make_algorithm, make_policy, prepare_torch
+from distrl.runtime.role import Life
+from distrl.tasks.suites import suite
+
+METRICS_EVERY_UPDATES = 20
+
+
+class PulseReporter:
+    """Turns what the learner says into heartbeats and metrics."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._learner: Learner | None = None
+        self._updates_before = 0
+
+    def attach(self, learner: Learner) -> None:
+        """Report this learner's counters from now on."""
+        self._learner, self._updates_before = learner, learner.updates
+
+    def doing(self, what: str) -> None:
+        self._count()
+        self._life.pulse.doing(what)
+
+    def waiting(self, what: str) -> None:
+        self._count()
+        self._life.pulse.waiting(what)
+
+    def measured(self, values: dict[str, float]) -> None:
+        learner = self._learner
+        if learner is not None and learner.updates % METRICS_EVERY_UPDATES == 0:
+            self._count()
+            losses = {f"learner/loss/{name}": value for name, value in values.items() if name in ("policy", "value", "invalid", "total")}
+            others = {f"learner/{name}": values[name] for name in ("entropy", "gradient_norm") if name in values}
+            figures = {f"learner/{name}": value for name, value in self._life.pulse.figures.items()}
+            self._life.metrics.write("learner", role="learner", **losses, **others, **figures)
+
+    def _count(self) -> None:
+        learner = self._learner
+        if learner is None:
+            return
+        drawn = learner.replay.drawn
+        self._life.pulse.figures.update(
+            {
+                "progress": learner.updates - self._updates_before,
+                "version": learner.version,
+                "updates": learner.updates,
+                "episodes": learner.episodes,
+                "idle": learner.idle_ratio,
+                "replay/steps": learner.replay.num_steps,
+                "replay/eligible": learner.replay.num_eligible,
+                "staleness/mean": drawn.staleness_mean,
+                "staleness/max": drawn.staleness_max,
+            }
+        )
+
+
+def learn(life: Life) -> None:
+    """Train until asked to stop."""
+    prepare_torch()
+    config, report = life.config, PulseReporter(life)
+    store = ExperienceStore(life.run.experience)
+    recovered = store.recover()
+    if recovered:
+        life.log.write("recovered", episodes=recovered)
+    parts = LearnerParts(
+        config=config,
+        policy=make_policy(config),
+        algorithm=make_algorithm(config),
+        store=store,
+        weights=WeightsFolder(life.run.weights, keep=config.learner.keep_versions),
+        checkpoints=CheckpointFolder(life.run.checkpoints),
+        report=report,
+    )
+    learner = Learner(parts)
+    report.attach(learner)
+    if learner.resume():
+        life.log.write("resumed", version=learner.version, updates=learner.updates, episodes=learner.episodes)
+    else:
+        _warm_start(life, parts)
+    learner.run(life.stopping)
+
+
+def _warm_start(life: Life, parts: LearnerParts) -> None:
+    config = parts.config
+    if not config.warm_start.demonstrations:
+        return
+    life.pulse.doing("asking the oracle for demonstrations")
+    feed = suite(config.tasks.suite)
+    random = Random(config.run.seed)
+    numbers = random.sample(range(feed.sizes["train"]), min(config.warm_start.demonstrations, feed.sizes["train"]))
+    tasks = (feed.task("train", number) for number in numbers)
+    pairs = demonstrate(tasks, config.devices.wild, history=config.rollout.history)
+    examples = examples_for(parts.policy, pairs)
+    loss = clone(
+        parts.policy, examples, config.warm_start, random=random,
+        beat=lambda share: life.pulse.doing(f"cloning {len(numbers)} demonstrations: {share:.0%}"),
+    )  # fmt: skip
+    life.log.write("warm_start", demonstrations=len(numbers), examples=len(examples), loss=loss)

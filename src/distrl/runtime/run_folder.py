@@ -1,0 +1,115 @@
+"""The folder of one run: everything about it, safe to zip and send."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from distrl.config.load import config_hash, dump_toml, load_config
+from distrl.config.schema import Config
+from distrl.errors import StoreError, closest
+from distrl.experience.durable import replace, storage_errors
+
+PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium")
+
+
+class RunFolder:
+    """Paths of a run; making one never touches what another run wrote."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.experience = path / "experience"
+        self.frames = path / "experience"
+        self.weights = path / "weights"
+        self.checkpoints = path / "checkpoints"
+        self.pulses = path / "pulses"
+        self.logs = path / "logs"
+        self.metrics = path / "metrics.jsonl"
+        self.evaluations = path / "evaluations"
+        self.progress = path / "progress.json"
+        self.summary = path / "summary.json"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def config(self) -> Config:
+        """The resolved configuration that the run was started with."""
+        return load_config(self.config_file)
+
+    def log(self, role: str) -> Path:
+        """Where a role writes its events."""
+        return self.logs / f"{role}.jsonl"
+
+    def console(self, role: str) -> Path:
+        """Where a role's own output goes: only bugs write there."""
+        return self.logs / f"{role}.out"
+
+
+def create_run(config: Config, *, now: datetime) -> RunFolder:
+    """A new run folder with its configuration and a description of the machine."""
+    root = Path(config.run.root)
+    with storage_errors(root):
+        path = _unused(root / f"{now:%Y%m%d-%H%M%S}-{config.run.name}")
+        path.mkdir(parents=True)
+        run = RunFolder(path)
+        replace(run.config_file, dump_toml(config).encode())
+        replace(path / "env.json", msgspec.json.format(msgspec.json.encode(describe_machine(config))))
+        run.logs.mkdir()
+    return run
+
+
+def open_run(path: Path) -> RunFolder:
+    """The run in this folder, or an error that names the ones that exist."""
+    if (path / "config.toml").is_file():
+        return RunFolder(path)
+    parent = path.parent if path.parent.is_dir() else Path("runs")
+    known = [str(found.parent) for found in parent.glob("*/config.toml")]
+    raise StoreError(
+        f"{path} is no run folder",
+        expected=closest(str(path), known) if known else "a folder that `distrl train` made",
+        fix="name one of them, or start a run with `distrl train`",
+    )
+
+
+def describe_machine(config: Config) -> dict[str, str | int | dict[str, str]]:
+    """Where and with what a run was made; no paths, no names of people, no environment variables."""
+    return {
+        "python": sys.version.split()[0],
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "config_hash": config_hash(config),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _unused(path: Path) -> Path:
+    number, candidate = 2, path
+    while candidate.exists():
+        candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
+    return candidate

@@ -1,0 +1,113 @@
+"""What a run comes to: the figures that other programs read from `summary.json`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from distrl.config.load import config_hash
+from distrl.config.schema import Config
+from distrl.evaluation.report import Rate
+from distrl.experience.durable import replace
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.evaluator_role import read_report
+from distrl.runtime.run_folder import RunFolder
+from distrl.telemetry.events import read_events
+from distrl.telemetry.pulse import read_heartbeat
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in figures. `success_*_rate` hold the intervals."""
+
+    run: str
+    suite: str
+    success_before: float | None
+    success_after: float | None
+    success_before_rate: Rate | None
+    success_after_rate: Rate | None
+    episodes: int
+    steps: int
+    wall_s: float
+    collect_s: float
+    """Seconds of `wall_s` in which workers were collecting."""
+    policy_version: int
+    updates: int
+    updates_per_episode: float
+    device_utilisation: float
+    learner_idle_ratio: float
+    staleness_mean: float
+    staleness_max: float
+    lost_episodes: int
+    duplicate_episodes: int
+    restarts: int
+    device_losses: int
+    seed: int
+    config_hash: str
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor knows of a run when it ends."""
+
+    wall_s: float
+    collect_s: float
+    busy_s: float
+    restarts: int
+
+
+def summarise(run: RunFolder, config: Config, account: Account) -> Summary:
+    """The figures of a run that has ended, also written to its folder."""
+    with ExperienceStore(run.experience) as store:
+        store.recover(temporary_age_s=0.0)
+        audit, stats = store.audit(), store.stats()
+    learner = read_heartbeat(run.pulses, "learner")
+    figures = learner.figures if learner else {}
+    before, after = _rate(run, "before"), _rate(run, "after")
+    num_devices = config.rollout.workers * config.devices.per_worker
+    summary = Summary(
+        run=run.name,
+        suite=config.tasks.suite,
+        success_before=before.value if before else None,
+        success_after=after.value if after else None,
+        success_before_rate=before,
+        success_after_rate=after,
+        episodes=stats.episodes,
+        steps=stats.steps,
+        wall_s=round(account.wall_s, 2),
+        collect_s=round(account.collect_s, 2),
+        policy_version=int(figures.get("version", -1)),
+        updates=int(figures.get("updates", 0)),
+        updates_per_episode=config.learner.updates_per_episode,
+        device_utilisation=round(account.busy_s / max(1e-9, num_devices * account.collect_s), 4),
+        learner_idle_ratio=round(figures.get("idle", 0.0), 4),
+        staleness_mean=round(figures.get("staleness/mean", 0.0), 3),
+        staleness_max=figures.get("staleness/max", 0.0),
+        lost_episodes=len(audit.missing) + _unaccounted(run, config),
+        duplicate_episodes=len(audit.duplicates),
+        restarts=account.restarts,
+        device_losses=_losses(run),
+        seed=config.run.seed,
+        config_hash=config_hash(config),
+    )
+    replace(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
+    return summary
+
+
+def _rate(run: RunFolder, name: str) -> Rate | None:
+    report = read_report(run, name)
+    return Rate(value=report.success, low=report.low, high=report.high, n=report.n) if report else None
+
+
+def _unaccounted(run: RunFolder, config: Config) -> int:
+    """Episodes that a worker was told are safe and that the store does not have."""
+    acknowledged = {
+        str(event["id"])
+        for number in range(config.rollout.workers)
+        for event in read_events(run.log(f"worker-{number}"))
+        if event["event"] == "acknowledged"
+    }
+    with ExperienceStore(run.experience) as store:
+        held = {row.id for row in store.after(0, 1_000_000_000)}
+    return len(acknowledged - held)
+
+
+def _losses(run: RunFolder) -> int:
+    return sum(event["event"] == "device_lost" for path in run.logs.glob("worker-*.jsonl") for event in read_events(path))

@@ -1,0 +1,149 @@
+"""A training run from start to summary: place the roles, tend them, stop when the budget is spent, sum up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from distrl.config.schema import Config
+from distrl.experience.durable import replace
+from distrl.experience.store import ExperienceStore, StoreStats
+from distrl.runtime.assembly import worker_names
+from distrl.runtime.base import RoleStatus
+from distrl.runtime.local import LocalRuntime
+from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.summary import Account, Summary, summarise
+
+TEND_S = 0.1
+WORKER_END_S = 30.0
+LEARNER_END_S = 60.0
+EVALUATOR_END_S = 300.0
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has used so far, over all its sessions."""
+
+    wall_s: float = 0.0
+    collect_s: float = 0.0
+    busy_s: float = 0.0
+    restarts: int = 0
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at one moment, for whoever watches."""
+
+    run: RunFolder
+    config: Config
+    phase: str
+    spent: Spent
+    roles: list[RoleStatus]
+    stats: StoreStats
+
+
+Watch = Callable[[Moment], None]
+
+
+class Session:
+    """One sitting of a run: from start or resume to its end or interruption."""
+
+    def __init__(self, run: RunFolder, config: Config, watch: Watch) -> None:
+        self._run, self._config, self._watch = run, config, watch
+        self._runtime = LocalRuntime(run, config.runtime)
+        self._store = ExperienceStore(run.experience)
+        self._before = read_spent(run)
+        self._started_s = time.time()
+        self._collect_s = 0.0
+        self._collecting_since_s: float | None = None
+        self._busy_s: float | None = None
+        self._phase = "starting"
+        self._saved_s = 0.0
+        self.interrupted = False
+        """Set from outside to finish and save before the budget is spent."""
+
+    def train(self) -> Summary:
+        """Run to the end of the budget, or until `interrupted`, and sum up."""
+        workers = worker_names(self._config)
+        self._store.recover()
+        self._runtime.start(("learner", *workers, "evaluator"))
+        try:
+            self._collect()
+            self._wind_down(workers)
+        finally:
+            self._runtime.stop()
+            self._save()
+        return summarise(self._run, self._config, Account(**msgspec.structs.asdict(self.spent())))
+
+    def spent(self) -> Spent:
+        """What the run has used, earlier sessions included."""
+        busy_s = self._runtime.busy_s() if self._busy_s is None else self._busy_s
+        return Spent(
+            wall_s=self._before.wall_s + time.time() - self._started_s,
+            collect_s=self._before.collect_s + self._collected_s(),
+            busy_s=self._before.busy_s + busy_s,
+            restarts=self._before.restarts + self._runtime.restarts,
+        )
+
+    def _collected_s(self) -> float:
+        since = self._collecting_since_s
+        return self._collect_s + (time.time() - since if since is not None else 0.0)
+
+    def _collect(self) -> None:
+        self._phase = "warming up"
+        while not self.interrupted and not self._over():
+            if self._collecting_since_s is None and (self._run.weights / "latest.json").exists():
+                self._collecting_since_s, self._phase = time.time(), "training"
+            self._turn()
+        self._busy_s = self._runtime.busy_s()
+        self._collect_s, self._collecting_since_s = self._collected_s(), None
+
+    def _over(self) -> bool:
+        limits, stats = self._config.run, self._store.stats
+        if limits.minutes and self.spent().collect_s >= 60 * limits.minutes:
+            return True
+        return bool(limits.episodes) and stats().episodes >= limits.episodes
+
+    def _wind_down(self, workers: tuple[str, ...]) -> None:
+        """Workers first, then the learner with what they left, then the last evaluation."""
+        self._phase = "finishing"
+        for worker in workers:
+            self._runtime.ask_to_finish(worker)
+        for worker in workers:
+            self._await(worker, WORKER_END_S)
+        self._await("learner", LEARNER_END_S)
+        self._phase = "evaluating"
+        if not self.interrupted:
+            self._await("evaluator", EVALUATOR_END_S)
+
+    def _await(self, role: str, deadline_s: float) -> None:
+        self._runtime.ask_to_finish(role)
+        until_s = time.time() + deadline_s
+        while self._runtime.alive(role) and time.time() < until_s:
+            self._turn()
+        self._runtime.kill(role, f"it did not end within {deadline_s:g} s")
+
+    def _turn(self) -> None:
+        self._runtime.tend()
+        moment = Moment(
+            run=self._run, config=self._config, phase=self._phase, spent=self.spent(),
+            roles=self._runtime.status(), stats=self._store.stats(),
+        )  # fmt: skip
+        self._watch(moment)
+        self._save_now_and_then()
+        time.sleep(TEND_S)
+
+    def _save_now_and_then(self) -> None:
+        if time.time() - self._saved_s > 2.0:
+            self._save()
+
+    def _save(self) -> None:
+        self._saved_s = time.time()
+        replace(self._run.progress, msgspec.json.encode(self.spent()))
+
+
+def read_spent(run: RunFolder) -> Spent:
+    """What the run had used when it was last saved."""
+    path: Path = run.progress
+    return msgspec.json.decode(path.read_bytes(), type=Spent) if path.exists() else Spent()

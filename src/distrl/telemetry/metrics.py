@@ -1,0 +1,51 @@
+"""Every metric, declared once: name, unit, meaning and the range in which a healthy run keeps it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that roles report under `<role>/<name>`."""
+
+    name: str
+    unit: str
+    meaning: str
+    healthy: str
+
+
+def _metric(name: str, unit: str, meaning: str, healthy: str) -> Metric:
+    return Metric(name=name, unit=unit, meaning=meaning, healthy=healthy)
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        _metric("worker/episodes", "episodes", "finished and acknowledged by the store", "rises steadily"),
+        _metric("worker/success/recent", "share", "successes among the last 200 training episodes", "rises"),
+        _metric("worker/steps", "steps", "decisions carried out", "rises steadily"),
+        _metric("worker/invalid/share", "share", "steps that the device refused", "below 0.1, falling"),
+        _metric("worker/losses", "count", "devices lost in the middle of an episode", "near 0 without faults"),
+        _metric("worker/cut", "count", "episodes cut off by time or a lost device, bootstrapped and used", "a small share of episodes"),
+        _metric("worker/utilisation", "share", "time in which the devices worked, of the time that they were there", "above 0.95"),
+        _metric("worker/batch/mean", "decisions", "decisions made at once", "above 2 with many devices"),
+        _metric("worker/version", "version", "policy version in use", "follows learner/version within a second"),
+        _metric("worker/healthy", "devices", "devices that can be used", "all of them, short dips with faults"),
+        _metric("worker/acknowledge_ms", "ms", "mean time until the store had a trajectory durably", "below 50"),
+        _metric("learner/version", "version", "newest published policy version", "rises every publish_every_s"),
+        _metric("learner/updates", "count", "gradient steps", "rises steadily"),
+        _metric("learner/episodes", "episodes", "taken in from the store", "follows the workers' sum"),
+        _metric("learner/idle", "share", "time in which there was nothing to learn", "below 0.5; 0 means that updates lag behind"),
+        _metric("learner/replay/steps", "steps", "steps in memory", "at most replay.capacity_steps"),
+        _metric("learner/replay/eligible", "episodes", "trajectories fresh enough to be sampled", "above batch_trajectories"),
+        _metric("learner/staleness/mean", "versions", "age of what was sampled", "below replay.max_staleness, without kept successes"),
+        _metric("learner/staleness/max", "versions", "oldest that was ever sampled", "at most replay.max_staleness, without kept successes"),
+        _metric("learner/loss/policy", "nats", "policy term of the loss", "small, either sign"),
+        _metric("learner/loss/value", "nats", "critic's cross-entropy", "falls, then level"),
+        _metric("learner/entropy", "nats", "exact entropy of the policy over the sampled steps", "falls slowly, not to 0"),
+        _metric("learner/gradient_norm", "", "before clipping", "below 10"),
+        _metric("evaluator/success", "share", "success on held-out tasks of the last pinned version", "rises"),
+        _metric("evaluator/version", "version", "the version that was evaluated", "rises"),
+    )
+}  # fmt: skip
+"""By name."""

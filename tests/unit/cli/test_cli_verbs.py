@@ -1,0 +1,107 @@
+"""What the verbs print: the contract of `--json`, and something a person can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from distrl.bench.base import BenchOptions, describe, keep, refuse_to_mix
+from distrl.cli import doctor
+from distrl.cli.doctor import attempt
+from distrl.cli.main import main
+from distrl.cli.tasks import count_overlap, find_task
+from distrl.config.load import config_hash
+from distrl.config.schema import Config
+from distrl.errors import StoreError
+
+TASK = "sim-general/test/00001"
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    steps_per_s: float
+
+
+def last_json(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_config_show_tells_where_each_value_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show", "--seed", "5", "--json"]) == 0
+    shown = last_json(capsys)
+    assert shown["config_hash"] != config_hash(Config())
+    settings = shown["settings"]
+    assert isinstance(settings, dict)
+    assert settings["run.seed"] == {"value": 5, "source": "flag", "meaning": settings["run.seed"]["meaning"]}
+    assert settings["run.name"]["source"] == "default"
+
+
+def test_config_show_prints_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "show"]) == 0
+    assert "devices.latency.profile" in capsys.readouterr().out
+
+
+def test_doctor_gives_the_contract_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--json", "--root", str(tmp_path / "new")])
+    checks = last_json(capsys)["checks"]
+    assert isinstance(checks, list)
+    assert all(set(check) == {"name", "ok", "seen", "fix"} for check in checks)
+    assert [check["name"] for check in checks if not check["ok"]] == []
+    assert code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_reports_a_failure_with_its_fix_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "TORCH", "print('loaded elsewhere')")
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    assert main(["doctor", "--json", "--root", str(blocker / "runs")]) == 1
+    checks = last_json(capsys)["checks"]
+    assert isinstance(checks, list)
+    assert {check["name"] for check in checks if not check["ok"]} == {"disk", "durable writes", "index"}
+    assert all(check["fix"] for check in checks if not check["ok"])
+
+
+def test_a_probe_that_raises_is_a_failed_check_and_not_a_crash() -> None:
+    check = attempt("x", "do this", lambda: str(1 // 0))
+    assert (check.ok, check.fix) == (False, "do this")
+    assert "division" in check.seen
+
+
+def test_tasks_show_knows_tasks_and_templates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "show", TASK]) == 0
+    assert find_task(TASK).instruction in capsys.readouterr().out
+    assert main(["tasks", "show", find_task(TASK).template, "--json"]) == 0
+    tasks = last_json(capsys)["tasks"]
+    assert isinstance(tasks, list)
+    assert {task["template"] for task in tasks} == {find_task(TASK).template}
+
+
+def test_overlap_counts_an_instance_that_stands_in_two_splits_once() -> None:
+    task = find_task(TASK)
+    twin = msgspec.structs.replace(task, split="train", instruction=task.instruction.upper())
+    assert count_overlap([task, task]) == 0
+    assert count_overlap([task, twin, twin]) == 1
+
+
+def test_results_are_kept_with_what_it_takes_to_repeat_them(tmp_path: Path) -> None:
+    result = Figures(steps_per_s=12.5)
+    file = refuse_to_mix(tmp_path / "results", "sim")
+    keep(result, describe("sim", "distrl bench sim", BenchOptions(), result), file)
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert {"command", "machine", "seeds", "config_hash", "date", "steps_per_s"} <= found.keys()
+    assert found["command"] == "distrl bench sim"
+    assert refuse_to_mix(tmp_path / "results", "sim") == file
+    assert [path.name for path in file.parent.iterdir()] == ["sim.json"]
+
+
+@pytest.mark.parametrize("text", ['{"bench": "other"}', "{}", "[]", "no json"])
+def test_a_file_that_holds_something_else_is_not_overwritten(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sim.json").write_text(text)
+    with pytest.raises(StoreError, match="--out"):
+        refuse_to_mix(tmp_path, "sim")

@@ -107,7 +107,10 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
     scores = policy.score(encoded, choices)
     rows, last = _rows(episodes)
     value_N = torch.sigmoid(scores.value_logit_N.detach())
-    bootstrap = [0.0 if e.terminal else float(value_N[at]) if at is not None else e.last_value for e, at in zip(episodes, last, strict=True)]
+    bootstrap = [
+        0.0 if e.terminal else float(value_N[at]) if at is not None else e.last_value
+        for e, at in zip(episodes, last, strict=True)
+    ]
     return Lesson(
         logp_BT=_gather(scores.logp_N, rows),
         entropy_BT=_gather(scores.entropy_N, rows),
@@ -126,7 +129,7 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
 def _padded_choices(episode: Episode) -> list[tuple[int, ...]]:
     """One choice per encoded observation: what stands after the last step is scored for its value alone."""
     extra = len(episode.encoded) - episode.num_steps
-    return [*episode.choices, *([episode.choices[-1]] * extra)]
+    return [*episode.choices, *([()] * extra)]
 
 
 def _rows(episodes: Sequence[Episode]) -> tuple[list[range], list[int | None]]:

@@ -20,7 +20,7 @@ from distrl.experience.index import IndexRow
 from distrl.experience.priorities import first_priority
 from distrl.learner.checkpoint import Checkpoint
 from distrl.learner.loop import Learner, LearnerParts
-from distrl.learner.warm_start import clone, demonstrate, examples_for
+from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.policies.base import Policy
 from distrl.rollout.scheduler import TaskFeed
 from distrl.runtime.assembly import make_algorithm, make_policy
@@ -63,10 +63,19 @@ class _Memory:
         self._held[trajectory.id] = trajectory
         self._rows.append(
             IndexRow(
-                seq=seq, id=trajectory.id, task=trajectory.task.id, template=trajectory.task.template,
-                version=trajectory.version, steps=len(trajectory.steps), success=trajectory.verdict.success,
-                ending=trajectory.ending, wall_s=trajectory.wall_s, worker="lab", created_s=0.0, size_bytes=0,
-            )  # fmt: skip
+                seq=seq,
+                id=trajectory.id,
+                task=trajectory.task.id,
+                template=trajectory.task.template,
+                version=trajectory.version,
+                steps=len(trajectory.steps),
+                success=trajectory.verdict.success,
+                ending=trajectory.ending,
+                wall_s=trajectory.wall_s,
+                worker="lab",
+                created_s=0.0,
+                size_bytes=0,
+            )
         )
 
     def after(self, seq: int, limit: int) -> list[IndexRow]:
@@ -118,12 +127,22 @@ def run_lab(plan: Plan, held_out: list[Task], tell: Callable[[Point, dict[str, f
     memory, versions, quiet = _Memory(), _Versions(plan.lag), _Quiet()
     learner = Learner(
         LearnerParts(
-            config=config, policy=policy, algorithm=make_algorithm(config), store=memory,
-            weights=versions, checkpoints=_NoCheckpoints(), report=quiet,
-        )  # fmt: skip
+            config=config,
+            policy=policy,
+            algorithm=make_algorithm(config),
+            store=memory,
+            weights=versions,
+            checkpoints=_NoCheckpoints(),
+            report=quiet,
+        )
     )
     learner.publish()
-    feed = TaskFeed(suite(config.tasks.suite), "train", seed=f"lab {config.run.seed}", max_oracle_steps=config.tasks.max_oracle_steps)
+    feed = TaskFeed(
+        suite(config.tasks.suite),
+        "train",
+        seed=f"lab {config.run.seed}",
+        max_oracle_steps=config.tasks.max_oracle_steps,
+    )
     actor = make_policy(config)
     recent: deque[bool] = deque(maxlen=256)
     played = samples = 0
@@ -132,12 +151,26 @@ def run_lab(plan: Plan, held_out: list[Task], tell: Callable[[Point, dict[str, f
             found = evaluate(policy, held_out, Evaluation(config=config, seed=0))
             success = sum(t.verdict.success for t in found) / max(1, len(found))
             rate = sum(recent) / max(1, len(recent))
-            tell(Point(episodes=played, success=success, train_success=rate, samples=samples, wall_s=time.monotonic() - started_s), quiet.last)
+            tell(
+                Point(
+                    episodes=played,
+                    success=success,
+                    train_success=rate,
+                    samples=samples,
+                    wall_s=time.monotonic() - started_s,
+                ),
+                quiet.last,
+            )
         if played >= plan.episodes:
             return policy
         version, weights = versions.held[0]
         actor.restore(weights, source="memory")
-        how = Evaluation(config=config, seed=config.run.seed * 100_000 + played, temperature=config.rollout.temperature, version=version)
+        how = Evaluation(
+            config=config,
+            seed=config.run.seed * 100_000 + played,
+            temperature=config.rollout.temperature,
+            version=version,
+        )
         for number, trajectory in enumerate(evaluate(actor, [feed.next() for _ in range(plan.chunk)], how)):
             named = msgspec.structs.replace(trajectory, id=f"{played}-{number}")
             first = first_priority(named, config.replay, gamma=config.algorithm.gamma)
@@ -145,7 +178,10 @@ def run_lab(plan: Plan, held_out: list[Task], tell: Callable[[Point, dict[str, f
             recent.append(trajectory.verdict.success)
         played += plan.chunk
         learner.take_in(limit=plan.chunk)
-        while learner.updates < learner.episodes * config.learner.updates_per_episode and learner.episodes >= config.learner.first_update_episodes:
+        while (
+            learner.updates < learner.episodes * config.learner.updates_per_episode
+            and learner.episodes >= config.learner.first_update_episodes
+        ):
             learner.update()
         samples = learner.updates * config.learner.batch_trajectories
         learner.publish()
@@ -155,7 +191,6 @@ def warm_start(policy: Policy[Any], config: Config) -> None:
     """Clone the configured number of demonstrations."""
     if not config.warm_start.demonstrations:
         return
-    tasks, random = suite(config.tasks.suite), Random(config.run.seed)
-    numbers = random.sample(range(tasks.sizes["train"]), config.warm_start.demonstrations)
-    pairs = demonstrate((tasks.task("train", n) for n in numbers), config.devices.wild, history=config.rollout.history)
+    random = Random(config.run.seed)
+    pairs = demonstrate(demonstration_tasks(config), config.devices.wild, history=config.rollout.history)
     clone(policy, examples_for(policy, pairs), config.warm_start, random=random, beat=lambda share: None)

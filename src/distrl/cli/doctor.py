@@ -101,7 +101,9 @@ def _packages() -> str:
 
 def _torch() -> str:
     """In a process of its own: a broken build may take the whole process with it."""
-    done = subprocess.run([sys.executable, "-c", TORCH], capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False)  # noqa: S603 - our own line of code  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", TORCH], capture_output=True, text=True, timeout=TORCH_TIMEOUT_S, check=False
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         raise UnfitError(lines[-1] if lines else f"ended with {done.returncode}")

@@ -20,7 +20,7 @@ HELP = """  tap 3 · hold 3        touch element 3, briefly or long
 WORDS = ("tap", "hold", "type", "swipe", "back", "home", "enter", "wait", "done", "impossible", "quit", "help")
 
 
-class Quit(Exception):  # noqa: N818 - no error: the player has had enough
+class Quit(Exception):
     """The player stops."""
 
 

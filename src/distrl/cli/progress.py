@@ -24,7 +24,9 @@ class Progress:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        self._live = (
+            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+        )
         self._line_s = 0.0
         self._curve: list[tuple[float, float]] = []
 
@@ -104,7 +106,9 @@ def figures(heartbeat: Heartbeat | None) -> str:
     if heartbeat.role == "evaluator":
         return f"version {get('version', 0):.0f}: {get('success', 0):.0%}" if "success" in heartbeat.figures else ""
     down = get("restarting", 0)
-    trouble = f" · {down:.0f} recovering" if down else f" · {get('losses', 0):.0f} recovered" if get("losses", 0) else ""
+    trouble = (
+        f" · {down:.0f} recovering" if down else f" · {get('losses', 0):.0f} recovered" if get("losses", 0) else ""
+    )
     return f"version {get('version', 0):.0f} · {get('episodes', 0):.0f} episodes · {get('healthy', 0):.0f} phones up{trouble}"
 
 
@@ -118,7 +122,9 @@ def line(moment: Moment) -> str:
         f"held-out {held:.0%}" if held is not None else "",
         f"version {_figure(moment.roles, 'learner', 'version') or 0:.0f}",
     ]
-    waiting = [f"{r.role} waits for {r.heartbeat.what}" for r in moment.roles if r.heartbeat and r.heartbeat.phase == "waiting"]
+    waiting = [
+        f"{r.role} waits for {r.heartbeat.what}" for r in moment.roles if r.heartbeat and r.heartbeat.phase == "waiting"
+    ]
     dead = [f"{r.role}: {r.note}" for r in moment.roles if not r.alive and r.note and r.note != "finished"]
     recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in moment.roles if r.heartbeat), 0.0)
     phones = [f"{recovering:.0f} phone(s) recovering"] if recovering else []

@@ -56,7 +56,7 @@ def _open(args: argparse.Namespace):  # type: ignore[no-untyped-def]
 def _stop_politely(session: object) -> None:
     """Ctrl-C once finishes and saves; twice stops now."""
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(_number: int, _frame: FrameType | None) -> None:
         session.interrupted = True  # type: ignore[attr-defined]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         print("\nfinishing and saving; press Ctrl-C again to stop now", file=sys.stderr)

@@ -47,7 +47,9 @@ async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> 
     done: list[Trajectory] = []
     queue = iter(enumerate(tasks))
     deciding = asyncio.create_task(batcher.run(), name="decisions")
-    playing = [asyncio.create_task(_lane(f"eval-{n}", queue, batcher, how, done), name=f"lane {n}") for n in range(lanes)]
+    playing = [
+        asyncio.create_task(_lane(f"eval-{n}", queue, batcher, how, done), name=f"lane {n}") for n in range(lanes)
+    ]
     try:
         await all_or_first_error(playing, deciding)
     finally:
@@ -57,13 +59,20 @@ async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> 
     return done
 
 
-async def _lane(name: str, queue: Iterator[tuple[int, Task]], batcher: Batcher, how: Evaluation, done: list[Trajectory]) -> None:
+async def _lane(
+    name: str, queue: Iterator[tuple[int, Task]], batcher: Batcher, how: Evaluation, done: list[Trajectory]
+) -> None:
     config = how.config
-    settings = SimSettings(wild=config.devices.wild, latency=LatencyConfig(profile="instant"), faults=FaultConfig(), seed=how.seed)
+    settings = SimSettings(
+        wild=config.devices.wild, latency=LatencyConfig(profile="instant"), faults=FaultConfig(), seed=how.seed
+    )
     device = SimDevice(name, settings)
     tools = EpisodeTools(decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic)
     limits = EpisodeLimits(
-        budget_s=600.0, step_deadline_s=60.0, history=config.rollout.history, repeat_penalty=config.rollout.repeat_penalty
+        budget_s=600.0,
+        step_deadline_s=60.0,
+        history=config.rollout.history,
+        repeat_penalty=config.rollout.repeat_penalty,
     )
     for number, task in queue:
         played = await run_episode(f"evaluation-{number}", device, task, tools, limits)

@@ -61,7 +61,9 @@ class CheckpointFolder:
         name = f"{checkpoint.state.updates:08d}"
         path, draft = self._folder / name, self._folder / f".{name}.partial"
         files = {"policy.safetensors": checkpoint.policy, "optimizer.safetensors": checkpoint.optimizer}
-        manifest = _Manifest(state=checkpoint.state, sha256={name: sha256(data).hexdigest() for name, data in files.items()})
+        manifest = _Manifest(
+            state=checkpoint.state, sha256={name: sha256(data).hexdigest() for name, data in files.items()}
+        )
         with storage_errors(self._folder):
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
@@ -100,7 +102,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for name, data in files.items():
         if sha256(data).hexdigest() != manifest.sha256.get(name):
             raise _damaged(path, f"the checksum of {name} differs")
-    return Checkpoint(state=manifest.state, policy=files["policy.safetensors"], optimizer=files["optimizer.safetensors"])
+    return Checkpoint(
+        state=manifest.state, policy=files["policy.safetensors"], optimizer=files["optimizer.safetensors"]
+    )
 
 
 def _damaged(path: Path, why: str) -> StoreError:

@@ -18,9 +18,9 @@ import torch
 
 from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
 from distrl.config.schema import Config
+from distrl.experience.index import IndexRow
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
-from distrl.experience.index import IndexRow
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
@@ -90,7 +90,9 @@ class Learner:
         self._random = np.random.default_rng([config.run.seed, 7])
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
         learning = config.learner
-        self._optimizer = torch.optim.AdamW(parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01)
+        self._optimizer = torch.optim.AdamW(
+            parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01
+        )
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self._round_start = 0
@@ -183,7 +185,9 @@ class Learner:
             report.waiting(f"episodes: {self.episodes} of the first {learning.first_update_episodes} are in")
             return False
         if learning.mode == "sync" and self.episodes - self._round_start < learning.round_episodes:
-            report.waiting(f"the round: {self.episodes - self._round_start} of {learning.round_episodes} episodes are in")
+            report.waiting(
+                f"the round: {self.episodes - self._round_start} of {learning.round_episodes} episodes are in"
+            )
             return False
         if self.updates >= self.episodes * learning.updates_per_episode:
             report.waiting(f"new episodes: all {self.episodes} have had their updates")

@@ -8,17 +8,28 @@ from typing import Any
 
 import torch
 
-from distrl.config.schema import WarmStartConfig, WildConfig
+from distrl.config.schema import Config, WarmStartConfig, WildConfig
 from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import show
 from distrl.policies.base import Policy
 from distrl.rollout.episode import target_of
+from distrl.rollout.scheduler import TaskFeed
 from distrl.tasks.play import play_oracle
+from distrl.tasks.suites import suite
 from distrl.types import Action, Observation, Past, Task
 
 Example = tuple[Any, tuple[int, ...]]
 """An encoded observation and the choice to learn."""
 BATCH = 64
+
+
+def demonstration_tasks(config: Config) -> list[Task]:
+    """The training tasks that the oracle shows."""
+    tasks = config.tasks
+    feed = TaskFeed(
+        suite(tasks.suite), "train", seed=f"demonstrations {config.run.seed}", max_oracle_steps=tasks.max_oracle_steps
+    )
+    return [feed.next() for _ in range(config.warm_start.demonstrations)]
 
 
 def demonstrate(tasks: Iterable[Task], wild: WildConfig, *, history: int) -> list[tuple[Observation, Action]]:
@@ -32,13 +43,22 @@ def _one(task: Task, wild: WildConfig, history: int) -> list[tuple[Observation, 
     recent: list[Past] = []
     for state, action in zip(played.states, played.actions, strict=False):
         elements = elements_of(show(state), state.focus)
-        seen = Observation(instruction=task.instruction, elements=elements, recent=tuple(recent[-history:] if history else ()))
+        seen = Observation(
+            instruction=task.instruction, elements=elements, recent=tuple(recent[-history:] if history else ())
+        )
         pairs.append((seen, action))
         recent.append(Past(action=action, target=target_of(action, elements)))
     return pairs if played.verdict.success else []
 
 
-def clone(policy: Policy[Any], examples: list[Example], config: WarmStartConfig, *, random: Random, beat: Callable[[float], None]) -> float:
+def clone(
+    policy: Policy[Any],
+    examples: list[Example],
+    config: WarmStartConfig,
+    *,
+    random: Random,
+    beat: Callable[[float], None],
+) -> float:
     """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
     optimizer = torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01)
     batches = -(-len(examples) // BATCH)

@@ -65,7 +65,9 @@ class WeightsFolder:
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
-            raise StoreError(f"{path} is gone", expected="a published version", fix="raise learner.keep_versions") from error
+            raise StoreError(
+                f"{path} is gone", expected="a published version", fix="raise learner.keep_versions"
+            ) from error
         if sha256(data).hexdigest() != version.sha256:
             raise StoreError(f"{path} is damaged: its checksum differs from what was published", fix="publish again")
         policy.restore(data, source=str(path))

@@ -30,16 +30,20 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
 class Policy(Protocol, Generic[Encoded]):
     """Something that decides what to do on a screen."""
 
-    network: nn.Module
+    @property
+    def network(self) -> nn.Module:
+        """What the learner optimises."""
 
     def encode(self, observation: Observation) -> Encoded:
         """What the policy reads of an observation, ready for memory and batches."""
 
-    def decide(self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator) -> list[Decision]:
+    def decide(
+        self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
+    ) -> list[Decision]:
         """A decision for each observation; temperature 0 takes the likeliest."""
 
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
-        """The given choices under the present weights, with gradient."""
+        """The given choices under the present weights, with gradient; an empty choice is scored for its value alone."""
 
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         """The choice that comes to `action`, for cloning; None where the grammar cannot say it."""

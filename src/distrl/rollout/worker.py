@@ -76,7 +76,7 @@ class Worker:
         self._parts = parts
         self._tools = replace(parts.tools, decide=parts.batcher.decide, cut=lambda: self._cutting)
         self._stopping = asyncio.Event()
-        self._cutting = False
+        self._cutting: bool = False
         # One thread: additions wait for the disk, and the disk takes them one at a time anyway.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._started: dict[int, int] = {}

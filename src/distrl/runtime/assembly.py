@@ -56,7 +56,9 @@ def make_devices(config: Config, worker: str) -> list[SimDevice]:
     return [SimDevice(f"{worker}/phone-{number}", settings) for number in range(devices.per_worker)]
 
 
-def make_worker_parts(run: RunFolder, config: Config, worker: str, devices: list[SimDevice], log: EventLog) -> WorkerParts:
+def make_worker_parts(
+    run: RunFolder, config: Config, worker: str, devices: list[SimDevice], log: EventLog
+) -> WorkerParts:
     """Everything that a worker needs, with a seed of its own for every life."""
     life = f"{config.run.seed} {worker} {time.time_ns()}"
     weights = WeightsFolder(run.weights)
@@ -65,11 +67,15 @@ def make_worker_parts(run: RunFolder, config: Config, worker: str, devices: list
     newest = weights.latest
     return WorkerParts(
         name=worker,
-        pool=DevicePool(devices, PoolLimits(backoff_s=0.5 * scale, longest_backoff_s=30 * scale, quarantine_s=120 * scale)),
+        pool=DevicePool(
+            devices, PoolLimits(backoff_s=0.5 * scale, longest_backoff_s=30 * scale, quarantine_s=120 * scale)
+        ),
         batcher=batcher,
         feed=TaskFeed(suite(config.tasks.suite), "train", seed=life, max_oracle_steps=config.tasks.max_oracle_steps),
         admission=Admission(config),
-        tools=EpisodeTools(decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)),
+        tools=EpisodeTools(
+            decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)
+        ),
         limits=episode_limits(config),
         sink=ExperienceStore(run.experience),
         first_priority=lambda trajectory: first_priority(trajectory, config.replay, gamma=config.algorithm.gamma),

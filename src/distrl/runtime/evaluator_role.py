@@ -92,4 +92,8 @@ def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count:
     life.run.evaluations.mkdir(exist_ok=True)
     replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
     life.pulse.figures.update({"success": report.success, "version": version.version, "progress": 1.0})
-    life.metrics.write("evaluator", role="evaluator", **{"evaluator/success": report.success, "evaluator/version": version.version, "n": report.n})
+    life.metrics.write(
+        "evaluator",
+        role="evaluator",
+        **{"evaluator/success": report.success, "evaluator/version": version.version, "n": report.n},
+    )

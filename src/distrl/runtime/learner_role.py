@@ -7,11 +7,10 @@ from random import Random
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
-from distrl.learner.warm_start import clone, demonstrate, examples_for
+from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import make_algorithm, make_policy, prepare_torch
 from distrl.runtime.role import Life
-from distrl.tasks.suites import suite
 
 METRICS_EVERY_UPDATES = 20
 
@@ -40,7 +39,11 @@ class PulseReporter:
         learner = self._learner
         if learner is not None and learner.updates % METRICS_EVERY_UPDATES == 0:
             self._count()
-            losses = {f"learner/loss/{name}": value for name, value in values.items() if name in ("policy", "value", "invalid", "total")}
+            losses = {
+                f"learner/loss/{name}": value
+                for name, value in values.items()
+                if name in ("policy", "value", "invalid", "total")
+            }
             others = {f"learner/{name}": values[name] for name in ("entropy", "gradient_norm") if name in values}
             figures = {f"learner/{name}": value for name, value in self._life.pulse.figures.items()}
             self._life.metrics.write("learner", role="learner", **losses, **others, **figures)
@@ -96,14 +99,11 @@ def _warm_start(life: Life, parts: LearnerParts) -> None:
     if not config.warm_start.demonstrations:
         return
     life.pulse.doing("asking the oracle for demonstrations")
-    feed = suite(config.tasks.suite)
     random = Random(config.run.seed)
-    numbers = random.sample(range(feed.sizes["train"]), min(config.warm_start.demonstrations, feed.sizes["train"]))
-    tasks = (feed.task("train", number) for number in numbers)
-    pairs = demonstrate(tasks, config.devices.wild, history=config.rollout.history)
+    pairs = demonstrate(demonstration_tasks(config), config.devices.wild, history=config.rollout.history)
     examples = examples_for(parts.policy, pairs)
     loss = clone(
         parts.policy, examples, config.warm_start, random=random,
-        beat=lambda share: life.pulse.doing(f"cloning {len(numbers)} demonstrations: {share:.0%}"),
+        beat=lambda share: life.pulse.doing(f"cloning {config.warm_start.demonstrations} demonstrations: {share:.0%}"),
     )  # fmt: skip
-    life.log.write("warm_start", demonstrations=len(numbers), examples=len(examples), loss=loss)
+    life.log.write("warm_start", demonstrations=config.warm_start.demonstrations, examples=len(examples), loss=loss)

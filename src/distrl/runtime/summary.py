@@ -110,4 +110,6 @@ def _unaccounted(run: RunFolder, config: Config) -> int:
 
 
 def _losses(run: RunFolder) -> int:
-    return sum(event["event"] == "device_lost" for path in run.logs.glob("worker-*.jsonl") for event in read_events(path))
+    return sum(
+        event["event"] == "device_lost" for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)
+    )

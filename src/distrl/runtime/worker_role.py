@@ -34,7 +34,9 @@ async def _collect(life: Life) -> None:
         _beat(life, worker, parts, [] if stopping else devices)
         beats += 1
         if beats % METRICS_EVERY == 0:
-            life.metrics.write("worker", role=life.name, **{f"worker/{name}": value for name, value in life.pulse.figures.items()})
+            life.metrics.write(
+                "worker", role=life.name, **{f"worker/{name}": value for name, value in life.pulse.figures.items()}
+            )
     working.result()
 
 

@@ -110,7 +110,10 @@ class Draft:
         if not self._instruction:
             raise TaskError(f"{where} says nothing", fix="call t.say(...) with one or more wordings")
         if goal == Goal():
-            raise TaskError(f"{where} has nothing to judge", fix="call t.want(...), t.want_showing(...), t.want_answer(...) or t.cannot_be_done()")
+            raise TaskError(
+                f"{where} has nothing to judge",
+                fix="call t.want(...), t.want_showing(...), t.want_answer(...) or t.cannot_be_done()",
+            )
         if not self._route and not (self._answer or self._impossible):
             raise TaskError(f"{where} has no oracle", fix="call t.route(open_app(...), tap(...), ...)")
         claim = Move(verb="finish", target="impossible" if self._impossible else "complete", text=self._answer)
@@ -174,18 +177,27 @@ class Suite:
             task = self._draw(able[(index + turn) % len(able)], split, index)
             if task is not None:
                 return task
-        raise TaskError(f"no template of {self.name} has an instance in the {split} split", fix="add wordings or parameters")
+        raise TaskError(
+            f"no template of {self.name} has an instance in the {split} split", fix="add wordings or parameters"
+        )
 
     def tasks(self, split: Split, count: int | None = None) -> Iterator[Task]:
         """The first `count` tasks of a split; None: all of them."""
-        return (self.task(split, index) for index in range(self.sizes[split] if count is None else min(count, self.sizes[split])))
+        return (
+            self.task(split, index)
+            for index in range(self.sizes[split] if count is None else min(count, self.sizes[split]))
+        )
 
     def find(self, id: str) -> Task:
         """The task with this id (`suite/split/number`)."""
         _, _, rest = id.partition("/")
         split, _, number = rest.partition("/")
         if split not in SPLITS or not number.isdigit():
-            raise TaskError(f"no task is called {id!r}", expected=f"{self.name}/test/0 and the like", fix=f"distrl tasks list --suite {self.name}")
+            raise TaskError(
+                f"no task is called {id!r}",
+                expected=f"{self.name}/test/0 and the like",
+                fix=f"distrl tasks list --suite {self.name}",
+            )
         return self.task(split, int(number))
 
     def _draw(self, template: Template, split: Split, index: int) -> Task | None:
@@ -205,7 +217,9 @@ class Suite:
         names = [template.name for template in self.templates]
         twins = sorted({name for name in names if names.count(name) > 1})
         if twins:
-            raise TaskError(f"{self.name} has two templates called {', '.join(twins)}", fix="rename one of the functions")
+            raise TaskError(
+                f"{self.name} has two templates called {', '.join(twins)}", fix="rename one of the functions"
+            )
 
 
 def split_of(task: Task) -> Split:

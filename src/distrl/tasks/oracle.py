@@ -45,8 +45,8 @@ class Oracle:
             case "enter" | "back" | "home":
                 return self._done(Press(move.verb))
             case "finish":
-                status = "impossible" if move.target == "impossible" else "complete"
-                return self._done(Finish(status=status, answer=move.text))
+                impossible = move.target == "impossible"
+                return self._done(Finish("impossible") if impossible else Finish(answer=move.text))
 
     def _done(self, action: Action) -> Action:
         self._next = min(self._next + 1, len(self._task.route) - 1)
@@ -72,7 +72,10 @@ class Oracle:
             return Press("back")
         if not any(element.scrollable for element in elements):
             shown = ", ".join(element.resource_id for element in elements if element.resource_id)
-            raise TaskError(f"the oracle of {self._task.id} ({self._task.template}) cannot find {id!r}", expected=f"one of {shown[:300]}")
+            raise TaskError(
+                f"the oracle of {self._task.id} ({self._task.template}) cannot find {id!r}",
+                expected=f"one of {shown[:300]}",
+            )
         return SCROLL_UP if self._turned_round(elements) else SCROLL_DOWN
 
     def _turned_round(self, elements: tuple[UiElement, ...]) -> bool:

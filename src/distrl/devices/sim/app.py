@@ -11,7 +11,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from distrl.devices.sim.state import Place, PhoneState, Record, Table, Tables, drop, put
+from distrl.devices.sim.state import PhoneState, Place, Record, Table, Tables, drop, put
 from distrl.devices.sim.widgets import Effect, View, Widget
 from distrl.types import Value
 

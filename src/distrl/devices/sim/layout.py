@@ -104,11 +104,20 @@ def _title_icons(view: View) -> list[Placed]:
 
 def _across(widgets: tuple[Widget, ...], top: float, bottom: float) -> list[Placed]:
     width = WIDTH / max(1, len(widgets))
-    return [Placed(widget, _bounds(index * width, top, (index + 1) * width, bottom)) for index, widget in enumerate(widgets)]
+    return [
+        Placed(widget, _bounds(index * width, top, (index + 1) * width, bottom)) for index, widget in enumerate(widgets)
+    ]
 
 
 def _column(
-    widgets: tuple[Widget, ...], top: float, bottom: float, *, scroll: float, dense: float, left: float = 0, right: float = WIDTH
+    widgets: tuple[Widget, ...],
+    top: float,
+    bottom: float,
+    *,
+    scroll: float,
+    dense: float,
+    left: float = 0,
+    right: float = WIDTH,
 ) -> list[Placed]:
     placed, y = [], top - scroll
     for widget in widgets:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from distrl.devices.sim.app import Ui, pop
 from distrl.devices.sim.apps import APPS, SCREENS
 from distrl.devices.sim.layout import Screen, lay_out
-from distrl.devices.sim.state import Place, PhoneState
+from distrl.devices.sim.state import PhoneState, Place
 from distrl.devices.sim.widgets import View, Widget
 from distrl.devices.sim.wild import on_arrival
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed, Wait
@@ -53,18 +53,22 @@ def _act(state: PhoneState, screen: Screen, action: Action) -> Outcome:
             return _swipe(state, screen, action)
         case TypeText(text=text):
             return _type(state, text)
-        case Press(key="back"):
-            return Outcome(replace(state, focus="") if state.focus else pop(state))
-        case Press(key="home"):
-            return Outcome(replace(state, stack=state.stack[:1], focus="", loading=0))
-        case Press(key="enter"):
-            return _enter(state, screen)
+        case Press():
+            return _press(state, screen, action)
         case Wait():
             return Outcome(state)
         case Finish():
             return Outcome(replace(state, claim=action))
         case Unparsed(raw=raw):
             return Outcome(state, False, f"not an action: {raw[:80]!r}")
+
+
+def _press(state: PhoneState, screen: Screen, press: Press) -> Outcome:
+    if press.key == "back":
+        return Outcome(replace(state, focus="") if state.focus else pop(state))
+    if press.key == "home":
+        return Outcome(replace(state, stack=state.stack[:1], focus="", loading=0))
+    return _enter(state, screen)
 
 
 def _touch(state: PhoneState, screen: Screen, at: tuple[float, float], *, hold: bool) -> Outcome:

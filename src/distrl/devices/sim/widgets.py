@@ -63,7 +63,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the pages that a sideways swipe turns, where there are any."""
 
 
-def row(id: str, text: str, detail: str = "", *, tap: Effect | None = None, hold: Effect | None = None, icon: str = "") -> Widget:
+def row(
+    id: str, text: str, detail: str = "", *, tap: Effect | None = None, hold: Effect | None = None, icon: str = ""
+) -> Widget:
     """A line of a list."""
     return Widget(kind="row", id=id, text=text, detail=detail, tap=tap, hold=hold, icon=icon)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from distrl.config.schema import WildConfig
 from distrl.devices.sim.app import App, push
 from distrl.devices.sim.apps.system import POPUPS
-from distrl.devices.sim.state import Place, PhoneState, Wild
+from distrl.devices.sim.state import PhoneState, Place, Wild
 
 VARIANTS = 6
 

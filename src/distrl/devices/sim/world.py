@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from zlib import crc32
 
 from distrl.config.schema import WildConfig
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.apps import APPS, SCREENS
-from distrl.devices.sim.state import Place, PhoneState, Tables, drop, put
+from distrl.devices.sim.state import PhoneState, Place, Tables, drop, put
 from distrl.devices.sim.wild import draw_wild
-from distrl.errors import closest, TaskError
+from distrl.errors import TaskError, closest
 from distrl.types import Task
 
 HOME = Place(app="launcher", screen="home")
@@ -30,7 +31,9 @@ def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
     tables = content(task.phone, held_out=task.split == "test")
     state = PhoneState(seed=task.seed, tables=tables, stack=(HOME,), wild=draw_wild(wild, task.seed, APPS))
     for item in task.setup:
-        state = drop(state, item.table, item.id) if item.fields is None else put(state, item.table, item.id, **item.fields)
+        state = (
+            drop(state, item.table, item.id) if item.fields is None else put(state, item.table, item.id, **item.fields)
+        )
     if task.start is None:
         return state
     if (task.start.app, task.start.screen) not in SCREENS:
@@ -43,4 +46,4 @@ def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
 
 
 def _mix(phone: int, name: str) -> int:
-    return phone * 1_000_003 + sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 1_000_003
+    return phone * 1_000_003 + crc32(name.encode())

@@ -40,6 +40,10 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     past_words_PW: NDArray[np.int16]
     past_features_PF: NDArray[np.float32]
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self.words_I) + len(self.element_class_E) + len(self.past_kind_P)
+
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """A padded batch; the masks are true where something stands."""
@@ -87,7 +91,9 @@ def _rows(text: str, count: int) -> tuple[int, ...]:
     return rows + (0,) * (count - len(rows))
 
 
-def _element_features(element: UiElement, said: tuple[str, ...], touched: frozenset[str], match: bool) -> tuple[float, ...]:
+def _element_features(
+    element: UiElement, said: tuple[str, ...], touched: frozenset[str], match: bool
+) -> tuple[float, ...]:
     bounds = element.bounds
     label = label_of(element)
     own = _overlap(element.text, said) if match else (0.0, 0.0)
@@ -113,7 +119,9 @@ def _overlap(text: str, said: tuple[str, ...]) -> tuple[float, float]:
     return share, float(whole)
 
 
-def _word_features(said: tuple[str, ...], elements: tuple[UiElement, ...], recent: tuple[Past, ...], match: bool) -> NDArray[np.float32]:
+def _word_features(
+    said: tuple[str, ...], elements: tuple[UiElement, ...], recent: tuple[Past, ...], match: bool
+) -> NDArray[np.float32]:
     """For each word said: on the screen, in a field, touched before."""
     features = np.zeros((len(said), WORD_FEATURES), np.float32)
     if match:
@@ -128,7 +136,9 @@ def _past_kind(past: Past, observation: Observation) -> int:
     choice = to_choice(past.action, observation)
     if choice is not None:
         return choice[0]
-    return KINDS.index({"tap": "tap", "long_press": "hold", "type": "type"}.get(past.action.__struct_config__.tag, "wait"))
+    return KINDS.index(
+        {"tap": "tap", "long_press": "hold", "type": "type"}.get(str(past.action.__struct_config__.tag), "wait")
+    )
 
 
 def collate(items: Sequence[Encoded]) -> Batch:

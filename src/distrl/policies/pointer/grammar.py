@@ -51,7 +51,9 @@ def to_action(choice: Choice, observation: Observation) -> Action:
     if first >= len(elements):
         return Unparsed(f"{kind} on element {first} of {len(elements)}")
     x, y = elements[first].bounds.centre
-    return Tap(x, y) if kind == "tap" else LongPress(x, y) if kind == "hold" else Finish(answer=label_of(elements[first]))
+    return (
+        Tap(x, y) if kind == "tap" else LongPress(x, y) if kind == "hold" else Finish(answer=label_of(elements[first]))
+    )
 
 
 def to_choice(action: Action, observation: Observation) -> Choice | None:
@@ -84,7 +86,11 @@ def _pointing(kind: str, element: int | None) -> Choice | None:
 
 def _at(observation: Observation, x: float, y: float) -> int | None:
     """The smallest element under a point, a clickable one first."""
-    under = [(not e.clickable, _area(e), i) for i, e in enumerate(observation.elements[:MAX_ELEMENTS]) if e.bounds.contains(x, y)]
+    under = [
+        (not e.clickable, _area(e), i)
+        for i, e in enumerate(observation.elements[:MAX_ELEMENTS])
+        if e.bounds.contains(x, y)
+    ]
     return min(under)[2] if under else None
 
 
@@ -94,7 +100,9 @@ def _area(element: UiElement) -> float:
 
 def _labelled(observation: Observation, text: str) -> int | None:
     wanted = text.casefold()
-    return next((i for i, e in enumerate(observation.elements[:MAX_ELEMENTS]) if label_of(e).casefold() == wanted), None)
+    return next(
+        (i for i, e in enumerate(observation.elements[:MAX_ELEMENTS]) if label_of(e).casefold() == wanted), None
+    )
 
 
 def _direction(swipe: Swipe) -> str:

@@ -17,6 +17,13 @@ from distrl.policies.pointer.grammar import KINDS, POINTING, TYPE, Choice, to_ac
 from distrl.policies.pointer.network import Logits, PointerNetwork
 from distrl.types import Action, Decision, Observation
 
+PART = 32
+"""Observations scored together, sorted by size: padding would otherwise cost as much as the content."""
+
+
+NO_CHOICE: Choice = (KINDS.index("wait"), 0, 0)
+"""Stands where only the value is wanted."""
+
 
 class PointerPolicy:
     """`policies.base.Policy` over a `PointerNetwork`."""
@@ -30,22 +37,35 @@ class PointerPolicy:
         return encode(observation, string_match=self.config.string_match)
 
     @torch.no_grad()
-    def decide(self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator) -> list[Decision]:
+    def decide(
+        self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
+    ) -> list[Decision]:
         logits = self.network(collate([self.encode(observation) for observation in observations]))
         spread = _Spread(logits, temperature or 1.0)
         choices = spread.sample(generator, greedy=temperature == 0)
         logp, entropy = spread.logp(choices).tolist(), spread.entropy().tolist()
         values = torch.sigmoid(logits.value_B).tolist()
         return [
-            Decision(action=to_action(choice, observation), choice=choice, logp=logp[i], entropy=entropy[i], value=values[i])
+            Decision(
+                action=to_action(choice, observation), choice=choice, logp=logp[i], entropy=entropy[i], value=values[i]
+            )
             for i, (choice, observation) in enumerate(zip(choices, observations, strict=True))
         ]
 
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
-        logits = self.network(collate(encoded))
+        order = sorted(range(len(encoded)), key=lambda index: encoded[index].num_tokens)
+        parts = [self._score_part(encoded, choices, order[at : at + PART]) for at in range(0, len(order), PART)]
+        back = torch.tensor(order).argsort()
+        logp_N, entropy_N, value_N = (torch.cat(column)[back] for column in zip(*parts, strict=True))
+        return Scores(logp_N=logp_N, entropy_N=entropy_N, value_logit_N=value_N)
+
+    def _score_part(
+        self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]], rows: list[int]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        logits = self.network(collate([encoded[row] for row in rows]))
         spread = _Spread(logits, 1.0)
-        triples = [(choice[0], choice[1], choice[2]) for choice in choices]
-        return Scores(logp_N=spread.logp(triples), entropy_N=spread.entropy(), value_logit_N=logits.value_B)
+        triples = [(choice[0], choice[1], choice[2]) if (choice := choices[row]) else NO_CHOICE for row in rows]
+        return spread.logp(triples), spread.entropy(), logits.value_B
 
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         return to_choice(action, observation)
@@ -57,7 +77,11 @@ class PointerPolicy:
         try:
             self.network.load_state_dict(load(data))
         except SafetensorError as error:
-            raise StoreError(f"{source} cannot be read: {error}", expected="a safetensors file", fix="pick another version or checkpoint") from error
+            raise StoreError(
+                f"{source} cannot be read: {error}",
+                expected="a safetensors file",
+                fix="pick another version or checkpoint",
+            ) from error
         except RuntimeError as error:
             first = str(error).splitlines()[1:2]
             raise StoreError(

@@ -21,7 +21,24 @@ from distrl.devices.sim.apps import (
     system,
 )
 
-APPS: dict[str, App] = {module.app.name: module.app for module in (settings, browser, calendar, clock, contacts, mail, messages, notes, files, maps, music, photos, store)}
+APPS: dict[str, App] = {
+    module.app.name: module.app
+    for module in (
+        settings,
+        browser,
+        calendar,
+        clock,
+        contacts,
+        mail,
+        messages,
+        notes,
+        files,
+        maps,
+        music,
+        photos,
+        store,
+    )
+}
 """What the launcher shows, by name."""
 
 launcher.install(APPS)

@@ -49,7 +49,10 @@ def content(seeder: Seeder) -> Tables:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
-    rows = (row(f"section:{name}", ui.pick(*words), tap=go("settings", name), icon="gear") for name, words in SECTIONS.items())
+    rows = (
+        row(f"section:{name}", ui.pick(*words), tap=go("settings", name), icon="gear")
+        for name, words in SECTIONS.items()
+    )
     return View(title="Settings", body=ui.arrange(rows))
 
 
@@ -68,7 +71,12 @@ def _switches(ui: Ui, section: str) -> list[Widget]:
 
 def _choices(ui: Ui, section: str) -> list[Widget]:
     return [
-        row(name, ui.pick(*words), str(ui.record(PREFS, name)["choice"]), tap=go("settings", "choose", section=section, name=name))
+        row(
+            name,
+            ui.pick(*words),
+            str(ui.record(PREFS, name)["choice"]),
+            tap=go("settings", "choose", section=section, name=name),
+        )
         for name, (words, _) in CHOICES.get(section, {}).items()
     ]
 
@@ -81,7 +89,10 @@ for _name in SWITCHES:
 def choose(ui: Ui) -> View:
     words, options = CHOICES[ui.args["section"]][ui.args["name"]]
     name, now = ui.args["name"], ui.record(PREFS, ui.args["name"])["choice"]
-    body = [check(f"option:{option}", option, option == now, tap=do(write(PREFS, name, choice=option), back())) for option in options]
+    body = [
+        check(f"option:{option}", option, option == now, tap=do(write(PREFS, name, choice=option), back()))
+        for option in options
+    ]
     return View(title=ui.pick(*words), body=tuple(body), shape="dialog")
 
 

@@ -28,6 +28,9 @@ def popup(ui: Ui) -> View:
 def permission(ui: Ui) -> View:
     asking, wanted = ui.args["app"], ui.args["wanted"]
     body: list[Widget] = [label("permission:what", f"Allow {asking} to use your {wanted}?")]
-    for id, text, allowed in (("permission:allow", ui.pick("Allow", "While using the app"), True), ("permission:deny", "Don't allow", False)):
+    for id, text, allowed in (
+        ("permission:allow", ui.pick("Allow", "While using the app"), True),
+        ("permission:deny", "Don't allow", False),
+    ):
         body.append(button(id, text, tap=do(write("system.permission", f"{asking}.{wanted}", allowed=allowed), back())))
     return View(title="Permission", body=tuple(body), shape="dialog")

@@ -8,8 +8,16 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from distrl.errors import UsageError
+
+if TYPE_CHECKING:  # the verb's own imports are made only when it runs
+    from distrl.config.schema import Config
+    from distrl.evaluation.report import Rate
+    from distrl.runtime.run_folder import RunFolder
+    from distrl.runtime.summary import Summary
+    from distrl.runtime.train import Session
 
 TAKES_CONFIG = True
 
@@ -26,19 +34,19 @@ def run(args: argparse.Namespace) -> int:
     from distrl.runtime.train import Session
 
     folder, config = _open(args)
+    print(f"run folder {folder.path}", file=sys.stderr)
     with Progress() as progress:
         session = Session(folder, config, progress.show)
         _stop_politely(session)
-        print(f"run folder {folder.path}", file=sys.stderr)
         summary = session.train()
     if args.json:
         print_json(summary)
     else:
-        print(_closing(summary, str(folder.path), interrupted=session.interrupted))
+        print(_closing(summary, folder, interrupted=session.interrupted))
     return 0
 
 
-def _open(args: argparse.Namespace):  # type: ignore[no-untyped-def]
+def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
     from distrl.runtime.run_folder import create_run, open_run
     from distrl.tasks.suites import suite
@@ -53,11 +61,11 @@ def _open(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     return folder, folder.config()
 
 
-def _stop_politely(session: object) -> None:
+def _stop_politely(session: Session) -> None:
     """Ctrl-C once finishes and saves; twice stops now."""
 
     def ask(_number: int, _frame: FrameType | None) -> None:
-        session.interrupted = True  # type: ignore[attr-defined]
+        session.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
         print("\nfinishing and saving; press Ctrl-C again to stop now", file=sys.stderr)
 
@@ -65,25 +73,27 @@ def _stop_politely(session: object) -> None:
     signal.signal(signal.SIGTERM, ask)
 
 
-def _closing(summary, folder: str, *, interrupted: bool) -> str:  # type: ignore[no-untyped-def]
+def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
+    after = [f"  distrl train --resume {folder.path}"] if interrupted else []
     lines = [
         _success("before", summary.success_before_rate),
         _success("after ", summary.success_after_rate),
         f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; version {summary.policy_version}",
         f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}",
-        f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, phones lost and recovered {summary.device_losses}",
+        f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, "
+        f"phones lost and recovered {summary.device_losses}",
         "",
-        f"run folder: {folder}",
+        f"run folder: {folder.path}",
         "next:",
-        *([f"  distrl train --resume {folder}"] if interrupted else []),
-        f"  distrl status {folder}",
-        f"  distrl evaluate {folder} --suite {summary.suite} --episodes 300",
-        "  distrl tasks try sim-general/test/0",
+        *after,
+        f"  distrl status {folder.path}",
+        f"  distrl evaluate {folder.path} --suite {summary.suite} --episodes 300",
+        f"  distrl tasks try {summary.suite}/test/0",
     ]
     return "\n".join(lines)
 
 
-def _success(when: str, rate) -> str:  # type: ignore[no-untyped-def]
+def _success(when: str, rate: Rate | None) -> str:
     if rate is None:
         return f"success {when}: not evaluated"
     return f"success {when}: {rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"

@@ -131,7 +131,7 @@ class WarmStartConfig(_Section, frozen=True):
 
 
 class AlgorithmConfig(_Section, frozen=True):
-    name: Literal["aride"] = "aride"
+    name: Literal["aride", "filtered_bc"] = "aride"
     """Which algorithm updates the policy."""
     gamma: Share = 0.95
     """Discount per step."""

@@ -16,7 +16,8 @@ from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, run_episode
 from distrl.tasks.judges.state import judge
-from distrl.types import EndState, Task, Trajectory, Verdict
+from distrl.tasks.suites import suite
+from distrl.types import EndState, Split, Task, Trajectory, Verdict
 
 TEMPERATURE = 0.5
 """Of the choices in an evaluation: likelier than in training, but a loop is not repeated for ever."""
@@ -79,6 +80,18 @@ async def _lane(
         if played.trajectory is not None:
             done.append(played.trajectory)
         how.beat(len(done))
+
+
+def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
+    """The first `count` held-out tasks of the run's suite that are within its limits."""
+    chosen: list[Task] = []
+    limit = config.tasks.max_oracle_steps
+    for task in suite(config.tasks.suite).tasks(split):
+        if not limit or len(task.route) <= limit:
+            chosen.append(task)
+        if len(chosen) == count:
+            break
+    return chosen
 
 
 def judge_on_phone(task: Task, end: EndState) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from math import sqrt
+from pathlib import Path
 
 import msgspec
 
@@ -77,6 +78,15 @@ def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int)
         invalid_steps=_mean([not step.valid for step in steps]),
         per_task=_rows(trajectories),
     )
+
+
+def read_rate(path: Path) -> Rate | None:
+    """The success in a report that was written to a file; None where there is none."""
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=Report)
+    except FileNotFoundError:
+        return None
+    return Rate(value=report.success, low=report.low, high=report.high, n=report.n)
 
 
 def _rows(trajectories: Sequence[Trajectory]) -> tuple[TemplateRow, ...]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from distrl.algorithms.aride import ARide
 from distrl.algorithms.base import Algorithm
-from distrl.config.schema import Config
+from distrl.algorithms.filtered_bc import FilteredBC
+from distrl.config.schema import AlgorithmConfig, Config
 from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.evaluation.evaluate import judge_on_phone
@@ -46,7 +48,8 @@ def make_policy(config: Config) -> Policy[Any]:
 
 def make_algorithm(config: Config) -> Algorithm:
     """The algorithm that the configuration names."""
-    return ARide(config.algorithm)
+    made: dict[str, Callable[[AlgorithmConfig], Algorithm]] = {"aride": ARide, "filtered_bc": FilteredBC}
+    return made[config.algorithm.name](config.algorithm)
 
 
 def make_devices(config: Config, worker: str) -> list[SimDevice]:

@@ -7,17 +7,14 @@ import time
 
 import msgspec
 
-from distrl.config.schema import Config
 from distrl.errors import StoreError
-from distrl.evaluation.evaluate import Evaluation, evaluate
-from distrl.evaluation.report import Report, make_report
+from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
+from distrl.evaluation.report import make_report
 from distrl.experience.durable import replace
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import make_policy, prepare_torch
 from distrl.runtime.role import Life
-from distrl.runtime.run_folder import RunFolder
-from distrl.tasks.suites import suite
-from distrl.types import PolicyVersion, Split, Task
+from distrl.types import PolicyVersion
 
 NAP_S = 0.1
 POLITENESS = 5
@@ -32,7 +29,7 @@ def keep_evaluating(life: Life) -> None:
     first = _await_first(life, weights)
     if first is None:
         return
-    if read_report(life.run, "before") is None:
+    if not (life.run.evaluations / "before.json").exists():
         _evaluate(life, weights, first, evaluation.episodes, name="before")
     last_s = time.monotonic()
     while not life.stopping():
@@ -45,26 +42,6 @@ def keep_evaluating(life: Life) -> None:
     final = weights.latest()
     if final is not None:
         _evaluate(life, weights, final, evaluation.episodes, name="after")
-
-
-def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
-    """The first `count` held-out tasks of the run's suite that are within its limits."""
-    chosen: list[Task] = []
-    limit = config.tasks.max_oracle_steps
-    for task in suite(config.tasks.suite).tasks(split):
-        if not limit or len(task.route) <= limit:
-            chosen.append(task)
-        if len(chosen) == count:
-            break
-    return chosen
-
-
-def read_report(run: RunFolder, name: str) -> Report | None:
-    """An evaluation of the run by its name: before, after, or a version."""
-    try:
-        return msgspec.json.decode((run.evaluations / f"{name}.json").read_bytes(), type=Report)
-    except FileNotFoundError:
-        return None
 
 
 def _await_first(life: Life, weights: WeightsFolder) -> PolicyVersion | None:

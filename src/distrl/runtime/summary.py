@@ -6,11 +6,11 @@ import msgspec
 
 from distrl.config.load import config_hash
 from distrl.config.schema import Config
-from distrl.evaluation.report import Rate
+from distrl.evaluation.report import Rate, read_rate
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.evaluator_role import read_report
 from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.spent import Spent
 from distrl.telemetry.events import read_events
 from distrl.telemetry.pulse import read_heartbeat
 
@@ -44,23 +44,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: str
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor knows of a run when it ends."""
-
-    wall_s: float
-    collect_s: float
-    busy_s: float
-    restarts: int
-
-
-def summarise(run: RunFolder, config: Config, account: Account) -> Summary:
+def summarise(run: RunFolder, config: Config, spent: Spent) -> Summary:
     """The figures of a run that has ended, also written to its folder."""
     with ExperienceStore(run.experience) as store:
         store.recover(temporary_age_s=0.0)
         audit, stats = store.audit(), store.stats()
     learner = read_heartbeat(run.pulses, "learner")
     figures = learner.figures if learner else {}
-    before, after = _rate(run, "before"), _rate(run, "after")
+    before, after = read_rate(run.evaluations / "before.json"), read_rate(run.evaluations / "after.json")
     num_devices = config.rollout.workers * config.devices.per_worker
     summary = Summary(
         run=run.name,
@@ -71,29 +62,24 @@ def summarise(run: RunFolder, config: Config, account: Account) -> Summary:
         success_after_rate=after,
         episodes=stats.episodes,
         steps=stats.steps,
-        wall_s=round(account.wall_s, 2),
-        collect_s=round(account.collect_s, 2),
+        wall_s=round(spent.wall_s, 2),
+        collect_s=round(spent.collect_s, 2),
         policy_version=int(figures.get("version", -1)),
         updates=int(figures.get("updates", 0)),
         updates_per_episode=config.learner.updates_per_episode,
-        device_utilisation=round(account.busy_s / max(1e-9, num_devices * account.collect_s), 4),
+        device_utilisation=round(spent.busy_s / max(1e-9, num_devices * spent.collect_s), 4),
         learner_idle_ratio=round(figures.get("idle", 0.0), 4),
         staleness_mean=round(figures.get("staleness/mean", 0.0), 3),
         staleness_max=figures.get("staleness/max", 0.0),
         lost_episodes=len(audit.missing) + _unaccounted(run, config),
         duplicate_episodes=len(audit.duplicates),
-        restarts=account.restarts,
+        restarts=spent.restarts,
         device_losses=_losses(run),
         seed=config.run.seed,
         config_hash=config_hash(config),
     )
     replace(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
     return summary
-
-
-def _rate(run: RunFolder, name: str) -> Rate | None:
-    report = read_report(run, name)
-    return Rate(value=report.success, low=report.low, high=report.high, n=report.n) if report else None
 
 
 def _unaccounted(run: RunFolder, config: Config) -> int:

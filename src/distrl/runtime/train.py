@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -15,21 +14,13 @@ from distrl.runtime.assembly import worker_names
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.local import LocalRuntime
 from distrl.runtime.run_folder import RunFolder
-from distrl.runtime.summary import Account, Summary, summarise
+from distrl.runtime.spent import Spent, read_spent
+from distrl.runtime.summary import Summary, summarise
 
 TEND_S = 0.1
 WORKER_END_S = 30.0
 LEARNER_END_S = 60.0
 EVALUATOR_END_S = 300.0
-
-
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has used so far, over all its sessions."""
-
-    wall_s: float = 0.0
-    collect_s: float = 0.0
-    busy_s: float = 0.0
-    restarts: int = 0
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +44,7 @@ class Session:
         self._run, self._config, self._watch = run, config, watch
         self._runtime = LocalRuntime(run, config.runtime)
         self._store = ExperienceStore(run.experience)
-        self._before = read_spent(run)
+        self._before = read_spent(run.progress)
         self._started_s = time.time()
         self._collect_s = 0.0
         self._collecting_since_s: float | None = None
@@ -74,7 +65,7 @@ class Session:
         finally:
             self._runtime.stop()
             self._save()
-        return summarise(self._run, self._config, Account(**msgspec.structs.asdict(self.spent())))
+        return summarise(self._run, self._config, self.spent())
 
     def spent(self) -> Spent:
         """What the run has used, earlier sessions included."""
@@ -141,9 +132,3 @@ class Session:
     def _save(self) -> None:
         self._saved_s = time.time()
         replace(self._run.progress, msgspec.json.encode(self.spent()))
-
-
-def read_spent(run: RunFolder) -> Spent:
-    """What the run had used when it was last saved."""
-    path: Path = run.progress
-    return msgspec.json.decode(path.read_bytes(), type=Spent) if path.exists() else Spent()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
 import msgspec
@@ -56,7 +54,7 @@ class SimDevice:
     ) -> None:
         self.name = name
         self.busy_s = 0.0
-        """Seconds spent working: neither idle nor lost."""
+        """Seconds that the phone itself needed for its work: neither idle nor lost."""
         self._wild = settings.wild
         self._latency = Latency(settings.latency, device=name, seed=settings.seed)
         self._faults = Faults(settings.faults, device=name, seed=settings.seed)
@@ -86,15 +84,13 @@ class SimDevice:
     async def reset(self, task: Task) -> None:
         """Bring the phone to the start of `task`."""
         self._refuse_if_lost()
-        with self._working():
-            await self._spend(self._latency.reset_s())
-            self._start = self._state = start_state(task, self._wild)
+        await self._spend(self._latency.reset_s())
+        self._start = self._state = start_state(task, self._wild)
 
     async def observe(self) -> tuple[UiElement, ...]:
         """The UI elements on the screen."""
         self._refuse_if_lost()
-        with self._working():
-            return self._show().elements
+        return self._show().elements
 
     async def screenshot(self) -> bytes:
         """The screen as a JPEG, drawn only now; a damaged one breaks off in the middle."""
@@ -102,9 +98,8 @@ class SimDevice:
         from distrl.devices.sim.render import draw, encode_jpeg
 
         self._refuse_if_lost()
-        with self._working():
-            await self._spend(self._latency.screenshot_s())
-            picture = encode_jpeg(draw(self.state))
+        await self._spend(self._latency.screenshot_s())
+        picture = encode_jpeg(draw(self.state))
         return picture[: len(picture) // 2] if self._faults.next_frame_is_damaged() else picture
 
     async def perform(self, action: Action) -> Performed:
@@ -112,11 +107,10 @@ class SimDevice:
         self._refuse_if_lost()
         if isinstance(action, (Finish, Unparsed)):  # no gesture, so the phone has nothing to take its time over
             return self._carry_out(action)
-        with self._working():
-            await self._spend(self._latency.action_s())
-            fault = self._faults.next_step()
-            if fault is None:
-                return self._carry_out(action)
+        await self._spend(self._latency.action_s())
+        fault = self._faults.next_step()
+        if fault is None:
+            return self._carry_out(action)
         await self._succumb(fault)
 
     async def end_state(self) -> EndState:
@@ -130,8 +124,7 @@ class SimDevice:
         """Make a lost phone usable again; raises `DeviceLost` while its connection is still down."""
         if self._fault is Fault.DISCONNECT and self._clock() < self._back_at_s:
             self._refuse_if_lost()
-        with self._working():
-            await self._spend(self._latency.reset_s())
+        await self._spend(self._latency.reset_s())
         self._forget()
         self._fault = None
 
@@ -172,13 +165,7 @@ class SimDevice:
         self._start = self._state = self._shown = None
 
     async def _spend(self, seconds: float) -> None:
+        """Take the phone's own time over something; a caller that comes back late for the result adds nothing."""
         if seconds > 0.0:
+            self.busy_s += seconds
             await self._sleep(seconds)
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        began = self._clock()
-        try:
-            yield
-        finally:
-            self.busy_s += self._clock() - began

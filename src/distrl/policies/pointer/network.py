@@ -130,7 +130,8 @@ class PointerNetwork(nn.Module):
             kind_BK=kind_BK,
             element_BHE=element_BHE.masked_fill(~reach_BHE, NEVER),
             span_BII=self._spans(words_BID, batch.word_mask_BI),
-            value_B=self.value_head(state_BD).squeeze(-1),
+            # The critic reads the trunk and does not bend it: its loss would otherwise undo what the policy has learnt.
+            value_B=self.value_head(state_BD.detach()).squeeze(-1),
         )
 
     def _spans(self, words_BID: Tensor, mask_BI: Tensor) -> Tensor:

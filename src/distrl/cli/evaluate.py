@@ -1,0 +1,127 @@
+"""`distrl evaluate`: success of a run or checkpoint on held-out tasks, with an interval and a row per template."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrl.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from distrl.config.schema import Config
+    from distrl.evaluation.report import Report
+    from distrl.policies.base import Policy
+    from distrl.runtime.run_folder import RunFolder
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, help="a run folder, or one of its checkpoints")
+    parser.add_argument("--suite", help="which tasks; without it, those that the run was trained on")
+    parser.add_argument("--episodes", type=int, default=300, help="how many held-out tasks (default: 300)")
+    parser.add_argument("--split", choices=("test", "tune", "train"), default="test", help="default: test")
+    parser.add_argument(
+        "--max-oracle-steps", type=int, help="leave out longer tasks; 0: none (default: as the run did)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object on the last line")
+
+
+def run(args: argparse.Namespace) -> int:
+    from distrl.cli.main import print_json
+
+    if args.episodes < 1:
+        raise UsageError(f"--episodes {args.episodes}", expected="1 or more", fix="--episodes 300")
+    report = _evaluate(args)
+    if args.json:
+        print_json(report)
+    else:
+        _print(report)
+    return 0
+
+
+def _evaluate(args: argparse.Namespace) -> Report:
+    from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
+    from distrl.evaluation.report import make_report
+    from distrl.runtime.assembly import make_policy, prepare_torch
+
+    prepare_torch()
+    folder, checkpoint = _locate(args.run)
+    config = _with_tasks(folder.config(), args)
+    policy = make_policy(config)
+    version = _load(policy, folder, checkpoint)
+    tasks = held_out(config, args.episodes, args.split)
+    how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)))
+    found = evaluate(policy, tasks, how)
+    return make_report(found, suite=config.tasks.suite, version=version)
+
+
+def _locate(path: Path) -> tuple[RunFolder, Path | None]:
+    """The run folder, and the checkpoint where one was named."""
+    from distrl.runtime.run_folder import open_run
+
+    if (path / "state.json").exists():
+        return open_run(path.resolve().parent.parent), path
+    return open_run(path), None
+
+
+def _with_tasks(config: Config, args: argparse.Namespace) -> Config:
+    from msgspec.structs import replace
+
+    from distrl.tasks.suites import suite
+
+    name = args.suite or config.tasks.suite
+    suite(name)
+    own = config.tasks.max_oracle_steps if name == config.tasks.suite else 0
+    limit = own if args.max_oracle_steps is None else max(0, args.max_oracle_steps)
+    return replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit))
+
+
+def _load(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
+    """Put the weights in and return their version."""
+    from distrl.learner.checkpoint import read_checkpoint
+    from distrl.learner.weights import WeightsFolder
+
+    if checkpoint is not None:
+        found = read_checkpoint(checkpoint)
+        policy.restore(found.policy, source=str(checkpoint))
+        return found.state.version
+    weights = WeightsFolder(folder.weights)
+    newest = weights.latest()
+    if newest is None:
+        raise StoreError(
+            f"{folder.path} has published no weights yet",
+            expected="a run that got past its warm start",
+            fix=f"distrl status {folder.path}",
+        )
+    weights.load(policy, newest)
+    return newest.version
+
+
+def _counter(total: int) -> Any:
+    def beat(done: int) -> None:
+        if done % 50 == 0 or done == total:
+            print(f"{done} of {total} episodes", file=sys.stderr, flush=True)
+
+    return beat
+
+
+def _print(report: Report) -> None:
+    from rich.table import Table
+
+    from distrl.cli.main import console
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("template", "n", "success", "progress", "steps"):
+        table.add_column(name, justify="left" if name == "template" else "right")
+    for row in report.per_task:
+        table.add_row(row.template, str(row.n), f"{row.success:.0%}", f"{row.progress:.0%}", f"{row.steps:.1f}")
+    out = console()
+    out.print(table)
+    out.print(
+        f"success {report.success:.1%}  [{report.low:.1%}, {report.high:.1%}]  on {report.n} tasks of {report.suite}"
+    )
+    out.print(
+        f"progress {report.progress:.1%}, false completion {report.false_completion:.1%}, "
+        f"side effects {report.side_effects:.1%}, invalid steps {report.invalid_steps:.1%}; version {report.policy_version}"
+    )

@@ -1,0 +1,88 @@
+"""What a run folder says about its run, whether it is live, finished or was killed."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import msgspec
+
+from distrl.evaluation.report import Rate, read_rate
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.base import RoleStatus
+from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.spent import Spent, read_spent
+from distrl.telemetry.events import read_events
+from distrl.telemetry.pulse import Heartbeat, read_heartbeat
+
+TROUBLES = 5
+"""How many of the last troubles are named."""
+
+
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at a glance."""
+
+    run: str
+    phase: Literal["live", "finished", "stopped"]
+    """Stopped: no role is alive and there is no summary, so the run can be resumed."""
+    episodes: int
+    steps: int
+    spent: Spent
+    roles: list[RoleStatus]
+    evaluations: dict[str, Rate]
+    troubles: list[str]
+    """The last deaths of roles and losses of devices, newest last."""
+
+
+def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
+    """Read everything from the folder; nothing is asked of the roles."""
+    roles = [_role(run, path.stem, now_s) for path in sorted(run.pulses.glob("*.json"))]
+    with ExperienceStore(run.experience) as store:
+        stats = store.stats()
+    alive = any(role.alive for role in roles)
+    return RunStatus(
+        run=run.name,
+        phase="live" if alive else "finished" if run.summary.exists() else "stopped",
+        episodes=stats.episodes,
+        steps=stats.steps,
+        spent=read_spent(run.progress),
+        roles=roles,
+        evaluations={path.stem: rate for path in sorted(run.evaluations.glob("*.json")) if (rate := read_rate(path))},
+        troubles=_troubles(run),
+    )
+
+
+def _role(run: RunFolder, name: str, now_s: float) -> RoleStatus:
+    heartbeat = read_heartbeat(run.pulses, name)
+    alive = heartbeat is not None and heartbeat.phase != "stopped" and _is_running(heartbeat)
+    deaths = [
+        event for event in read_events(run.log("supervisor")) if event["event"] == "died" and event["role"] == name
+    ]
+    silent_s = now_s - heartbeat.beat_s if heartbeat else 0.0
+    note = f"last heard of {silent_s:.0f} s ago" if heartbeat and heartbeat.phase != "stopped" and not alive else ""
+    return RoleStatus(role=name, alive=alive, restarts=len(deaths), note=note, heartbeat=heartbeat)
+
+
+def _is_running(heartbeat: Heartbeat) -> bool:
+    try:
+        os.kill(heartbeat.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _troubles(run: RunFolder) -> list[str]:
+    found = [
+        (float(event["time_s"]), f"{event['role']} died: {event['why']}")
+        for event in read_events(run.log("supervisor"))
+        if event["event"] == "died"
+    ]
+    for path in run.logs.glob("worker-*.jsonl"):
+        found += [
+            (float(event["time_s"]), f"{event['device']} lost: {event['why']}")
+            for event in read_events(path)
+            if event["event"] == "device_lost"
+        ]
+    return [text for _, text in sorted(found)[-TROUBLES:]]

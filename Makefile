@@ -12,7 +12,7 @@ help:
 	@echo "make test    everything below, then the integration and end-to-end tests"
 	@echo "make check   format, lint, types and the import law"
 	@echo "make unit    unit tests"
-	@echo "make docs    write docs/configuration.md anew from the schema"
+	@echo "make docs    write docs/configuration.md and docs/metrics.md anew from the code"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 train: $(READY)
@@ -40,6 +40,9 @@ docs: $(READY)
 	@echo "== writing docs/configuration.md"
 	@$(BIN)/distrl config reference > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
+	@echo "== writing docs/metrics.md"
+	@$(BIN)/python -m distrl.telemetry.reference > docs/metrics.md.new
+	@mv docs/metrics.md.new docs/metrics.md
 
 clean:
 	@echo "== removing .venv and caches"

@@ -21,7 +21,7 @@ from distrl.algorithms.targets import Course, Targets, retrace
 from distrl.config.schema import AlgorithmConfig
 
 ALMOST_ONE = 1.0 - 1e-4
-"""Largest probability in the invalid-action term, so that its gradient stays finite."""
+"""Shrinks the probability in the invalid-action term, so that its gradient stays finite and never vanishes."""
 
 
 class ARide:
@@ -53,16 +53,21 @@ class ARide:
         course = Course(
             value_BT=torch.sigmoid(lesson.value_logit_BT.detach()),
             reward_BT=lesson.reward_BT,
-            ratio_BT=lesson.ratio_BT,
+            ratio_BT=self._ratio(lesson),
             bootstrap_B=lesson.bootstrap_B,
             mask_BT=lesson.mask_BT,
         )
         config = self._config
         return retrace(course, gamma=config.gamma, trace=config.trace, rho_max=config.rho_max)
 
+    def _ratio(self, lesson: Lesson) -> Tensor:
+        return lesson.ratio_BT if self._config.importance else lesson.mask_BT.float()
+
     def _policy_loss(self, lesson: Lesson, targets: Targets) -> Tensor:
-        ratio_BT = lesson.ratio_BT.clamp(max=self._config.rho_max)
+        ratio_BT = self._ratio(lesson).clamp(max=self._config.rho_max)
         credit_BT = self._credit(targets.advantage_BT, lesson.mask_BT)
+        if self._config.learn_from == "successes":
+            credit_BT = torch.where(lesson.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))
         return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.mask_BT)
 
     def _credit(self, advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -83,5 +88,5 @@ def value_loss(value_logit_BT: Tensor, target_BT: Tensor, mask_BT: Tensor) -> Te
 
 def invalid_loss(lesson: Lesson) -> Tensor:
     """-log(1 - pi(a)) over the invalid steps: pushes down what the device refused."""
-    chance_BT = lesson.logp_BT.exp().clamp(max=ALMOST_ONE)
+    chance_BT = lesson.logp_BT.exp() * ALMOST_ONE
     return mean_over(-torch.log1p(-chance_BT), lesson.mask_BT & ~lesson.valid_BT)

@@ -28,7 +28,12 @@ class FilteredBC:
         critic = value_loss(lesson.value_logit_BT, outcome_BT, lesson.mask_BT)
         total = policy + self._config.value_weight * critic
         td_BT = (outcome_BT - torch.sigmoid(lesson.value_logit_BT.detach())) * lesson.mask_BT
-        named = {"policy": policy, "value": critic, "entropy": mean_over(lesson.entropy_BT, lesson.mask_BT), "total": total}
+        named = {
+            "policy": policy,
+            "value": critic,
+            "entropy": mean_over(lesson.entropy_BT, lesson.mask_BT),
+            "total": total,
+        }
         return Loss(
             total=total,
             metrics={name: float(value.detach()) for name, value in named.items()},

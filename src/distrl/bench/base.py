@@ -65,7 +65,7 @@ def names() -> list[str]:
     """Every benchmark there is."""
     import distrl.bench
 
-    return sorted(module.name for module in iter_modules(distrl.bench.__path__) if module.name not in ("base",))
+    return sorted(module.name for module in iter_modules(distrl.bench.__path__) if module.name not in ("base", "lab"))
 
 
 def find(name: str) -> Bench:

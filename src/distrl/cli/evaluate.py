@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,10 @@ def run(args: argparse.Namespace) -> int:
     from distrl.cli.main import print_json
 
     if args.episodes < 1:
-        raise UsageError(f"--episodes {args.episodes}", expected="1 or more", fix="--episodes 300")
+        raise UsageError(f"--episodes {args.episodes} does not fit", expected="1 or more", fix="--episodes 300")
+    if args.max_oracle_steps is not None and args.max_oracle_steps < 0:
+        seen = f"--max-oracle-steps {args.max_oracle_steps} does not fit"
+        raise UsageError(seen, expected="0 (no limit) or more", fix="--max-oracle-steps 0")
     report = _evaluate(args)
     if args.json:
         print_json(report)
@@ -73,7 +77,7 @@ def _with_tasks(config: Config, args: argparse.Namespace) -> Config:
     name = args.suite or config.tasks.suite
     suite(name)
     own = config.tasks.max_oracle_steps if name == config.tasks.suite else 0
-    limit = own if args.max_oracle_steps is None else max(0, args.max_oracle_steps)
+    limit = own if args.max_oracle_steps is None else args.max_oracle_steps
     return replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit))
 
 
@@ -98,9 +102,13 @@ def _load(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> in
     return newest.version
 
 
-def _counter(total: int) -> Any:
+def _counter(total: int) -> Callable[[int], None]:
+    told = 0
+
     def beat(done: int) -> None:
-        if done % 50 == 0 or done == total:
+        nonlocal told
+        if done > told and (done % 50 == 0 or done == total):
+            told = done
             print(f"{done} of {total} episodes", file=sys.stderr, flush=True)
 
     return beat

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.runtime.run_folder import RunFolder
     from distrl.runtime.summary import Summary
     from distrl.runtime.train import Session
+    from distrl.types import Split
 
 TAKES_CONFIG = True
 
@@ -49,16 +50,45 @@ def run(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
     from distrl.runtime.run_folder import create_run, open_run
-    from distrl.tasks.suites import suite
 
     if args.resume is None:
         config = load_config(args.config, args.overrides)
-        suite(config.tasks.suite)
+        _check_tasks(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None or args.overrides:
-        raise UsageError("a resumed run keeps its own settings", fix=f"distrl train --resume {args.resume}")
+        raise UsageError(
+            "a resumed run keeps its own settings",
+            expected="--resume RUN and nothing else",
+            fix=f"distrl train --resume {args.resume}",
+        )
     folder = open_run(args.resume)
-    return folder, folder.config()
+    config = folder.config()
+    _check_tasks(config)
+    _refuse_finished(folder, config)
+    return folder, config
+
+
+def _check_tasks(config: Config) -> None:
+    """Raise now, before anything is written, where there is nothing to play."""
+    from distrl.rollout.scheduler import TaskFeed
+    from distrl.tasks.suites import suite
+
+    splits: tuple[Split, ...] = ("train", "test")
+    for split in splits:
+        TaskFeed(suite(config.tasks.suite), split, seed="check", max_oracle_steps=config.tasks.max_oracle_steps).next()
+
+
+def _refuse_finished(folder: RunFolder, config: Config) -> None:
+    from distrl.config.load import config_hash
+    from distrl.runtime.summary import read_summary
+
+    summary = read_summary(folder)
+    if summary is not None and not summary.interrupted and summary.config_hash == config_hash(config):
+        raise UsageError(
+            f"{folder.path} is finished: {summary.episodes} episodes",
+            expected="a run that was stopped, or a larger budget",
+            fix=f"raise run.minutes or run.episodes in {folder.config_file}, or `distrl evaluate {folder.path}`",
+        )
 
 
 def _stop_politely(session: Session) -> None:

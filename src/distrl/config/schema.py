@@ -119,6 +119,8 @@ class PolicyConfig(_Section, frozen=True):
     """Transformer layers."""
     string_match: bool = True
     """Tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
+    rename_share: Share = 0.5
+    """Share of the words in both instruction and screen that are swapped for others in training, so that the policy learns to match words; 0: none."""
 
 
 class WarmStartConfig(_Section, frozen=True):
@@ -141,8 +143,12 @@ class AlgorithmConfig(_Section, frozen=True):
     """Clip of the importance ratio."""
     advantage: Literal["signed", "positive", "binary"] = "binary"
     """What the policy learns from: every advantage, the positive ones, or 1 where the advantage is above `advantage_floor`."""
-    advantage_floor: float = 0.05
-    """What counts as better than expected, with binary advantages."""
+    advantage_floor: float = -0.1
+    """With binary advantages, what an advantage must exceed to count: a little below 0 keeps steps that went as expected."""
+    learn_from: Literal["all", "successes"] = "successes"
+    """Whose steps the policy term may raise: those of every episode, or of successful ones."""
+    importance: bool = True
+    """Correct for the policy that acted: clipped importance ratios in the targets and in the policy term."""
     scale_advantages: bool = True
     """Divide advantages by their root mean square over the batch (not with binary ones)."""
     weight_by: Literal["max", "mean"] = "mean"
@@ -170,6 +176,8 @@ class ReplayConfig(_Section, frozen=True):
     """Weight of the mean clipped importance ratio in a trajectory's priority."""
     entropy_weight: NotNegative = 0.01
     """Weight of the mean entropy in a trajectory's priority."""
+    success_weight: NotNegative = 200.0
+    """Added to the priority of a successful trajectory, which has most to teach; 0: as published."""
     alpha: Share = 0.6
     """How strongly priorities bend the sampling; 0: uniform."""
     beta: Share = 0.4

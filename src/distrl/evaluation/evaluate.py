@@ -12,12 +12,13 @@ import msgspec
 from distrl.config.schema import Config, FaultConfig, LatencyConfig
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.devices.sim.world import start_state
+from distrl.errors import TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, run_episode
 from distrl.tasks.judges.state import judge
 from distrl.tasks.suites import suite
-from distrl.types import EndState, Split, Task, Trajectory, Verdict
+from distrl.types import Decision, EndState, Observation, Split, Task, Trajectory, Verdict
 
 TEMPERATURE = 0.5
 """Of the choices in an evaluation: likelier than in training, but a loop is not repeated for ever."""
@@ -68,7 +69,12 @@ async def _lane(
         wild=config.devices.wild, latency=LatencyConfig(profile="instant"), faults=FaultConfig(), seed=how.seed
     )
     device = SimDevice(name, settings)
-    tools = EpisodeTools(decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic)
+
+    async def decide(seen: Observation) -> tuple[Decision, int]:
+        how.beat(len(done))  # at every decision: on a busy machine, the first episode may be long in coming
+        return await batcher.decide(seen)
+
+    tools = EpisodeTools(decide=decide, judge=judge_on_phone, clock=time.monotonic)
     limits = EpisodeLimits(
         budget_s=600.0,
         step_deadline_s=60.0,
@@ -83,7 +89,7 @@ async def _lane(
 
 
 def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
-    """The first `count` held-out tasks of the run's suite that are within its limits."""
+    """The first `count` held-out tasks of the run's suite that are within its limits; `TaskError` without any."""
     chosen: list[Task] = []
     limit = config.tasks.max_oracle_steps
     for task in suite(config.tasks.suite).tasks(split):
@@ -91,6 +97,12 @@ def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
             chosen.append(task)
         if len(chosen) == count:
             break
+    if not chosen:
+        raise TaskError(
+            f"no {split} task of {config.tasks.suite} is done in {limit} step(s)",
+            expected="tasks.max_oracle_steps of 0 (no limit), or large enough for some task",
+            fix="--max-oracle-steps 0",
+        )
     return chosen
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from distrl.errors import StoreError
 from distrl.types import Trajectory
 
 Z_95 = 1.959964
@@ -86,6 +87,9 @@ def read_rate(path: Path) -> Rate | None:
         report = msgspec.json.decode(path.read_bytes(), type=Report)
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        fix = f"remove {path} and evaluate again with `distrl evaluate`"
+        raise StoreError(f"{path} is damaged: {error}", expected="a report as it was written", fix=fix) from error
     return Rate(value=report.success, low=report.low, high=report.high, n=report.n)
 
 

@@ -145,6 +145,11 @@ class Index:
         """How many episodes there are."""
         return int(self._ask("SELECT count(*) FROM episodes")[0][0])
 
+    def count_of(self, worker: str, version: int) -> int:
+        """How many episodes a worker began with a version."""
+        (row,) = self._ask("SELECT count(*) FROM episodes WHERE worker = ? AND version = ?", worker, version)
+        return int(row[0])
+
     def stats(self, after: int) -> StoreStats:
         """Totals behind a cursor."""
         (row,) = self._ask(_STATS, after, after)

@@ -2,7 +2,7 @@
 
     p_tau = w1 * mean|td_t| + w2 * mean( min(rho_t, rho_max) ) + w3 * mean( H_t ) + eps
 
-DPER of DistRL (arXiv 2410.14803). Workers attach a first value from their own estimates, where rho is 1 because they
+plus w4 for a success. DPER of DistRL (arXiv 2410.14803), which has no w4. Workers attach a first value from their own estimates, where rho is 1 because they
 acted themselves; the learner refreshes it whenever it replays the trajectory. Pure: arrays in, a number out.
 """
 
@@ -20,13 +20,16 @@ EPS = 1e-3
 """Keeps a trajectory without any surprise drawable; small beside w2 * rho, which is about 1."""
 
 
-def priority(td: Floats, ratio: Floats, entropy: Floats, config: ReplayConfig, *, rho_max: float = 1.0) -> float:
+def priority(
+    td: Floats, ratio: Floats, entropy: Floats, config: ReplayConfig, *, success: bool = False, rho_max: float = 1.0
+) -> float:
     """The priority of a trajectory from its per-step values; `EPS` alone where it has no step."""
     if not len(td):
         return EPS
     surprise = config.td_weight * np.abs(td).mean()
     match = config.ratio_weight * np.minimum(ratio, rho_max).mean()
-    return float(surprise + match + config.entropy_weight * entropy.mean() + EPS)
+    bonus = config.success_weight if success else 0.0
+    return float(surprise + match + config.entropy_weight * entropy.mean() + bonus + EPS)
 
 
 def td_errors(values: Floats, rewards: Floats, last_value: float, *, gamma: float) -> Floats:
@@ -44,4 +47,5 @@ def first_priority(trajectory: Trajectory, config: ReplayConfig, *, gamma: float
     entropy = np.array([step.decision.entropy for step in steps])
     last_value = 0.0 if trajectory.ending.terminal else trajectory.last_value
     td = td_errors(values, rewards, last_value, gamma=gamma)
-    return priority(td, np.ones(len(steps)), entropy, config, rho_max=rho_max)
+    success = trajectory.verdict.success
+    return priority(td, np.ones(len(steps)), entropy, config, success=success, rho_max=rho_max)

@@ -119,6 +119,11 @@ class ExperienceStore:
         with storage_errors(self.folder):
             return self._index.count()
 
+    def count_of(self, worker: str, version: int) -> int:
+        """How many episodes a worker began with a version."""
+        with storage_errors(self.folder):
+            return self._index.count_of(worker, version)
+
     def stats(self, after: int = 0) -> StoreStats:
         """Totals over the episodes newer than the cursor."""
         with storage_errors(self.folder):

@@ -58,7 +58,9 @@ class CheckpointFolder:
 
     def write(self, checkpoint: Checkpoint) -> Path:
         """Save durably; older checkpoints but one are removed."""
-        name = f"{checkpoint.state.updates:08d}"
+        # A number of its own, never one that is taken: replacing a folder has a moment in which neither is there.
+        taken = self._paths()
+        name = f"{int(taken[-1].name) + 1 if taken else 0:08d}"
         path, draft = self._folder / name, self._folder / f".{name}.partial"
         files = {"policy.safetensors": checkpoint.policy, "optimizer.safetensors": checkpoint.optimizer}
         manifest = _Manifest(
@@ -69,7 +71,6 @@ class CheckpointFolder:
             draft.mkdir(parents=True)
             for file, data in {**files, "state.json": msgspec.json.encode(manifest)}.items():
                 replace(draft / file, data)
-            shutil.rmtree(path, ignore_errors=True)
             draft.rename(path)
             sync_folder(self._folder)
         for old in self._paths()[:-KEEP]:
@@ -89,7 +90,7 @@ class CheckpointFolder:
         return None
 
     def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob("[0-9]*"))
+        return sorted(self._folder.glob("[0-9]" * 8))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -97,7 +98,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         manifest = msgspec.json.decode((path / "state.json").read_bytes(), type=_Manifest)
         files = {name: (path / name).read_bytes() for name in ("policy.safetensors", "optimizer.safetensors")}
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
     for name, data in files.items():
         if sha256(data).hexdigest() != manifest.sha256.get(name):

@@ -105,7 +105,9 @@ class Learner:
 
     def resume(self) -> bool:
         """Go on from the newest checkpoint; False where there is none."""
-        checkpoint = self._parts.checkpoints.newest()
+        checkpoint, newest = self._parts.checkpoints.newest(), self._parts.weights.latest()
+        # Also without a checkpoint: what was published stays published, and numbers only ever grow.
+        self.version = newest.version if newest else -1
         if checkpoint is None:
             return False
         state = checkpoint.state
@@ -114,8 +116,9 @@ class Learner:
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
-        newest = self._parts.weights.latest()
-        self.version = max(state.version, newest.version if newest else -1)
+        self.version = max(state.version, self.version)
+        if newest is not None:
+            self._round_start, self._last_version_at_update = newest.episodes, newest.updates
         self._reload(state)
         return True
 
@@ -132,12 +135,13 @@ class Learner:
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Learn until `stopping`, then take in what is left and save."""
-        if self.version < 0:
+        self.save()  # first, so that a kill from here on does not repeat the warm start
+        if self._parts.weights.latest() is None:
             self.publish()
-        self.save()
         while not stopping():
             self.step()
-        self.take_in(limit=1_000_000)
+        while self.take_in(limit=INTAKE):
+            self._parts.report.doing(f"taking in what is left: {self.episodes} episodes")
         self.publish()
         self.save()
         self._parts.report.doing("done")
@@ -162,7 +166,6 @@ class Learner:
         rows = self._parts.store.after(self.cursor, limit)
         for row in rows:
             self._remember(row.id)
-            self._walls.append(row.wall_s)
             self.cursor = row.seq
         self.episodes += len(rows)
         return len(rows)
@@ -170,6 +173,7 @@ class Learner:
     def _remember(self, id: str) -> None:
         trajectory = self._parts.store.read(id)
         episode = prepare(trajectory, self._parts.policy)
+        self._walls.append(trajectory.wall_s)
         self._replay.add(
             id,
             episode,
@@ -181,19 +185,25 @@ class Learner:
 
     def _ready(self) -> bool:
         learning, report = self._parts.config.learner, self._parts.report
-        if self.episodes < learning.first_update_episodes or not self._replay.num_eligible:
-            report.waiting(f"episodes: {self.episodes} of the first {learning.first_update_episodes} are in")
+        if not self._round_is_in():
+            have = max(0, self.episodes - self._round_start)
+            report.waiting(f"the round: {have} of {learning.round_episodes} episodes are in")
             return False
-        if learning.mode == "sync" and self.episodes - self._round_start < learning.round_episodes:
-            report.waiting(
-                f"the round: {self.episodes - self._round_start} of {learning.round_episodes} episodes are in"
-            )
+        # In sync mode nobody plays on while the learner waits, so a round must do, however small it is.
+        first = 1 if learning.mode == "sync" else learning.first_update_episodes
+        if self.episodes < first or not self._replay.num_eligible:
+            report.waiting(f"episodes: {self.episodes} of the first {first} are in")
             return False
         if self.updates >= self.episodes * learning.updates_per_episode:
             report.waiting(f"new episodes: all {self.episodes} have had their updates")
             return False
         report.doing("training")
         return True
+
+    def _round_is_in(self) -> bool:
+        """Whether the round is over, in sync mode; without rounds, always."""
+        learning = self._parts.config.learner
+        return learning.mode == "async" or self.episodes - self._round_start >= learning.round_episodes
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
@@ -213,19 +223,21 @@ class Learner:
         config = self._parts.config
         for row, sample in enumerate(samples):
             td, ratio, entropy = (signal[row, : sample.item.num_steps] for signal in signals)
-            fresh = priority(td, ratio, entropy, config.replay, rho_max=config.algorithm.rho_max)
+            fresh = priority(
+                td, ratio, entropy, config.replay, success=sample.item.success, rho_max=config.algorithm.rho_max
+            )
             self._replay.refresh(sample.id, fresh)
 
     # what others see
 
     def _publish_if_due(self) -> None:
         learning = self._parts.config.learner
-        if self.updates == self._last_version_at_update:
-            return
         if learning.mode == "sync":
-            due = self.updates >= self.episodes * learning.updates_per_episode
+            # Also where a round was too small to earn an update: the workers wait for the next version.
+            due = self._round_is_in() and self.updates >= self.episodes * learning.updates_per_episode
         else:
-            due = self._parts.clock() - self._published_s >= self.publish_interval_s()
+            late = self._parts.clock() - self._published_s >= self.publish_interval_s()
+            due = late and self.updates != self._last_version_at_update
         if due:
             self.publish()
 

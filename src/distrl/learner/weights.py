@@ -36,9 +36,19 @@ class WeightsFolder:
             return None
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
-            self._latest = msgspec.json.decode(self._pointer.read_bytes(), type=PolicyVersion)
-            self._stamp = stamp
+            self._latest, self._stamp = self._read_pointer(), stamp
         return self._latest
+
+    def _read_pointer(self) -> PolicyVersion:
+        try:
+            return msgspec.json.decode(self._pointer.read_bytes(), type=PolicyVersion)
+        except ValueError as error:
+            others = self._folder.parent / "checkpoints"
+            raise StoreError(
+                f"{self._pointer} is damaged: {error}",
+                expected="the newest version as it was published",
+                fix=f"evaluate a folder in {others}, or remove that file and resume the run",
+            ) from error
 
     def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
         """Make the policy's weights the newest version; `file`, checksum and size are filled in."""
@@ -69,7 +79,11 @@ class WeightsFolder:
                 f"{path} is gone", expected="a published version", fix="raise learner.keep_versions"
             ) from error
         if sha256(data).hexdigest() != version.sha256:
-            raise StoreError(f"{path} is damaged: its checksum differs from what was published", fix="publish again")
+            raise StoreError(
+                f"{path} is damaged: its checksum differs from what was published",
+                expected="the file as it was written",
+                fix=f"evaluate a folder in {self._folder.parent / 'checkpoints'}, or remove {self._pointer} and resume the run",
+            )
         policy.restore(data, source=str(path))
 
     def _forget_old(self, newest: int) -> None:

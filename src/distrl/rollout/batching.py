@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 import torch
 
+from distrl.errors import StoreError
 from distrl.policies.base import Policy
 from distrl.types import Decision, Observation, PolicyVersion
 
@@ -69,9 +70,17 @@ class Batcher:
 
     def swap(self) -> None:
         """Take the newest weights, if there are newer ones than those in use."""
-        newest = self._weights.latest() if self._weights else None
-        if newest is not None and newest.version > self.version and self._weights is not None:
-            self._weights.load(self._policy, newest)
+        weights = self._weights
+        newest = weights.latest() if weights else None
+        if weights is None or newest is None or newest.version <= self.version:
+            return
+        try:
+            weights.load(self._policy, newest)
+        except StoreError:
+            # While this process was held up it may have made room for newer ones, which the next swap takes.
+            if weights.latest() == newest:
+                raise
+        else:
             self.version = newest.version
 
     def _take(self) -> list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]:

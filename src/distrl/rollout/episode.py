@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from distrl.devices.base import Clock, Device, Performed
-from distrl.errors import DeviceLost
+from distrl.errors import DeviceError
 from distrl.types import (
     Action,
     Decision,
@@ -55,6 +55,13 @@ class EpisodeTools(msgspec.Struct, frozen=True, kw_only=True):
     """None: no pictures are kept."""
     cut: Callable[[], bool] = lambda: False
     """True when whoever runs the episode wants it to end now."""
+    waits: set[asyncio.Timeout] = msgspec.field(default_factory=set)
+    """The deadlines of all calls to devices that are under way, for whoever wants to bring them forward."""
+
+
+Outcome = tuple[EndState, Verdict]
+UNKNOWN: Outcome = (EndState(), Verdict(success=False))
+"""Of an episode whose device can no longer be asked."""
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +83,13 @@ async def run_episode(id: str, device: Device, task: Task, tools: EpisodeTools, 
     lost = ""
     try:
         ending = await episode.play()
-    except (DeviceLost, TimeoutError) as error:
-        ending, lost = Ending.DEVICE_LOST, str(error) or f"it took over {limits.step_deadline_s:g} s to answer"
-    return Played(trajectory=await episode.record(id, ending) if episode.steps else None, lost=lost)
+        outcome = await episode.judge()
+    except (DeviceError, TimeoutError) as error:
+        hurried = tools.cut() and isinstance(error, TimeoutError)
+        lost = "" if hurried else str(error) or f"it took over {limits.step_deadline_s:g} s to answer"
+        ending, outcome = Ending.TIME_LIMIT if hurried else Ending.DEVICE_LOST, UNKNOWN
+        episode.forget_unseen()
+    return Played(trajectory=await episode.record(id, ending, outcome) if episode.steps else None, lost=lost)
 
 
 class _Episode:
@@ -130,10 +141,19 @@ class _Episode:
         target = target_of(decision.action, seen.elements)
         self._recent.append(Past(action=decision.action, target=target, valid=done.valid, changed=done.changed))
 
-    async def record(self, id: str, ending: Ending) -> Trajectory:
-        """The trajectory, judged; the last step carries the outcome."""
-        end = EndState() if ending is Ending.DEVICE_LOST else await self._within(self._device.end_state())
-        verdict = self._tools.judge(self._task, end) if ending is not Ending.DEVICE_LOST else Verdict(success=False)
+    async def judge(self) -> Outcome:
+        """How the device was left, and what that is worth."""
+        end = await self._within(self._device.end_state())
+        return end, self._tools.judge(self._task, end)
+
+    def forget_unseen(self) -> None:
+        """Drop the last step if nobody saw what came of it: the value of what follows it is not known."""
+        if self.steps and self.steps[-1].observation is self._seen:
+            self.steps.pop()
+
+    async def record(self, id: str, ending: Ending, outcome: Outcome) -> Trajectory:
+        """The trajectory; its last step carries the outcome."""
+        end, verdict = outcome
         last = self.steps[-1]
         self.steps[-1] = msgspec.structs.replace(last, reward=last.reward + float(verdict.success))
         cut_off = None if ending.terminal else self._seen
@@ -152,8 +172,12 @@ class _Episode:
         )
 
     async def _within(self, work: Awaitable[T]) -> T:
-        async with asyncio.timeout(self._limits.step_deadline_s):
-            return await work
+        async with asyncio.timeout(self._limits.step_deadline_s) as deadline:
+            self._tools.waits.add(deadline)
+            try:
+                return await work
+            finally:
+                self._tools.waits.discard(deadline)
 
     def _spent_s(self) -> float:
         return self._tools.clock() - self._started_s

@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 
 from distrl.config.schema import Config
+from distrl.errors import TaskError
 from distrl.tasks.base import Suite
 from distrl.types import Split, Task
 
@@ -21,13 +22,19 @@ class TaskFeed:
         self._order: list[int] = []
 
     def next(self) -> Task:
-        """The next task."""
-        while True:
+        """The next task; `TaskError` where none is short enough."""
+        size = self._suite.sizes[self._split]
+        for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:
-                self._order = self._random.sample(range(self._suite.sizes[self._split]), self._suite.sizes[self._split])
+                self._order = self._random.sample(range(size), size)
             task = self._suite.task(self._split, self._order.pop())
             if not self._max_oracle_steps or len(task.route) <= self._max_oracle_steps:
                 return task
+        raise TaskError(
+            f"no {self._split} task of {self._suite.name} is done in {self._max_oracle_steps} step(s)",
+            expected="tasks.max_oracle_steps of 0 (no limit), or large enough for some task",
+            fix="--tasks.max_oracle_steps 0",
+        )
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +55,12 @@ class Admission:
     and a barrier, with the same code.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, worker: int = 0) -> None:
         self._max_staleness = config.replay.max_staleness
         self._sync = config.learner.mode == "sync"
-        self._share = -(-config.learner.round_episodes // config.rollout.workers)
+        # The shares add up to the round exactly: one episode too many would still run when the learner goes on.
+        share, rest = divmod(config.learner.round_episodes, config.rollout.workers)
+        self._share = share + (worker < rest)
 
     def refusal(self, standing: Standing) -> str:
         """Why no episode may start now; empty: one may."""

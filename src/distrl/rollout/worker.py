@@ -27,8 +27,12 @@ from distrl.rollout.scheduler import Admission, Standing, TaskFeed
 from distrl.telemetry.events import EventLog
 from distrl.types import Ending, Trajectory
 
-LEASE_DEADLINE_S = 30.0
-HELD_BACK_POLL_S = 0.02
+LEASE_DEADLINE_S = 1.0
+"""Short, so that a worker that is told to stop does not wait for a device that is long in coming back."""
+HELD_BACK_POLL_S = 0.1
+"""Longer than it could be: a hundred lanes ask, on the core that the learner may be warming up on."""
+HURRY_S = 2.0
+"""After running episodes are cut, how long a device that is in the middle of something may still take."""
 
 
 class Sink(Protocol):
@@ -52,6 +56,8 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     first_priority: Callable[[Trajectory], float]
     latest_version: Callable[[], int]
     log: EventLog
+    delivered: Callable[[int], int] = lambda version: 0
+    """How many episodes that a version began are in the store already, from an earlier life of this worker."""
     drain_s: float = 3.0
     """How long running episodes may go on after the worker was told to stop."""
 
@@ -89,10 +95,6 @@ class Worker:
         """Start nothing new and come to an end."""
         self._stopping.set()
 
-    def already_started(self, version: int, count: int) -> None:
-        """Count episodes of a version that an earlier life of this worker delivered."""
-        self._started[version] = count
-
     async def run(self) -> None:
         """Play until stopped; an error in one episode that is no device's fault ends the worker."""
         deciding = asyncio.create_task(self._parts.batcher.run(), name="decisions")
@@ -111,23 +113,24 @@ class Worker:
         await self._stopping.wait()
         await asyncio.sleep(self._parts.drain_s)
         self._cutting = True
+        await asyncio.sleep(min(HURRY_S, self._parts.drain_s))
+        for deadline in self._tools.waits:
+            if not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time())
 
     async def _lane(self) -> None:
         """One episode after another on whatever device is free."""
         while not self._stopping.is_set():
             if not await self._admitted():
                 continue
-            try:
-                device = await self._parts.pool.lease(LEASE_DEADLINE_S)
-            except DeviceError as error:
-                self.waiting = f"a device: {error.seen}"
-                continue
-            await self._play(device)
+            version = self._parts.batcher.version
+            if not await self._leased_and_played():
+                self._started[version] -= 1  # nothing came of it: someone else may start in its place
 
     async def _admitted(self) -> bool:
         batcher = self._parts.batcher
         batcher.swap()
-        started = self._started.get(batcher.version, 0)
+        started = self._count_started(batcher.version)
         standing = Standing(held=batcher.version, latest=self._parts.latest_version(), started=started)
         self.waiting = self._parts.admission.refusal(standing)
         if self.waiting:
@@ -136,7 +139,21 @@ class Worker:
         self._started[batcher.version] = started + 1
         return True
 
-    async def _play(self, device: Device) -> None:
+    def _count_started(self, version: int) -> int:
+        if version not in self._started:
+            self._started[version] = self._parts.delivered(version)
+        return self._started[version]
+
+    async def _leased_and_played(self) -> bool:
+        """Play one episode on a device that is free; whether a trajectory came of it."""
+        try:
+            device = await self._parts.pool.lease(LEASE_DEADLINE_S)
+        except DeviceError as error:
+            self.waiting = f"a device: {error.seen}"
+            return False
+        return await self._play(device)
+
+    async def _play(self, device: Device) -> bool:
         id = uuid.uuid4().hex
         lost = "the episode broke off"
         self.num_playing += 1
@@ -147,6 +164,7 @@ class Worker:
             self.num_playing -= 1
             self._parts.pool.release(device, lost=lost)
         await self._keep(device.name, played)
+        return played.trajectory is not None
 
     async def _keep(self, device: str, played: Played) -> None:
         if played.lost:

@@ -25,6 +25,7 @@ from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
+from distrl.runtime.base import worker_names
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.suites import suite
 from distrl.telemetry.events import EventLog
@@ -34,11 +35,6 @@ def prepare_torch() -> None:
     """One thread per process, and no denormals: both cost a multiple on small networks."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-
-
-def worker_names(config: Config) -> tuple[str, ...]:
-    """The workers of a run."""
-    return tuple(f"worker-{number}" for number in range(config.rollout.workers))
 
 
 def make_policy(config: Config) -> Policy[Any]:
@@ -68,6 +64,8 @@ def make_worker_parts(
     batcher = Batcher(make_policy(config), weights, _batching(config, life))
     scale = config.devices.latency.time_scale if config.devices.latency.profile == "emulator" else 0.05
     newest = weights.latest
+    store = ExperienceStore(run.experience)
+    store.recover()  # what an earlier life had written and not yet entered into the index
     return WorkerParts(
         name=worker,
         pool=DevicePool(
@@ -75,15 +73,16 @@ def make_worker_parts(
         ),
         batcher=batcher,
         feed=TaskFeed(suite(config.tasks.suite), "train", seed=life, max_oracle_steps=config.tasks.max_oracle_steps),
-        admission=Admission(config),
+        admission=Admission(config, worker=worker_names(config).index(worker)),
         tools=EpisodeTools(
             decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)
         ),
         limits=episode_limits(config),
-        sink=ExperienceStore(run.experience),
+        sink=store,
         first_priority=lambda trajectory: first_priority(trajectory, config.replay, gamma=config.algorithm.gamma),
         latest_version=lambda: version.version if (version := newest()) else -1,
         log=log,
+        delivered=lambda version: store.count_of(worker, version) if config.learner.mode == "sync" else 0,
     )
 
 

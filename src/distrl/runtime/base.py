@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from distrl.config.schema import Config
 from distrl.telemetry.pulse import Heartbeat
 
 
@@ -20,6 +21,11 @@ class RoleStatus(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat: Heartbeat | None
 
 
+def worker_names(config: Config) -> tuple[str, ...]:
+    """The workers of a run."""
+    return tuple(f"worker-{number}" for number in range(config.rollout.workers))
+
+
 class Runtime(Protocol):
     """Places the roles of a run and looks after them."""
 
@@ -27,13 +33,16 @@ class Runtime(Protocol):
         """Start these roles."""
 
     def tend(self) -> None:
-        """Notice what died or fell silent and bring it back; raises `RoleCrashed` when that is hopeless."""
+        """Notice what died or fell silent and bring it back; raises where that is hopeless.
 
-    def ask_to_finish(self, role: str) -> None:
-        """Ask a role to come to a good end; it is not started again."""
+        `RoleCrashed` after too many deaths in a row; at once where a role ended with words on what the owner can mend.
+        """
 
-    def alive(self, role: str) -> bool:
-        """Whether the role still runs."""
+    def ask_to_finish(self, role: str, *, needed: bool) -> None:
+        """Ask a role to come to a good end; one that is needed and dies on the way is started again to finish."""
+
+    def ended(self, role: str) -> bool:
+        """Whether the role has ended for good."""
 
     def kill(self, role: str, why: str) -> None:
         """End a role that did not end when asked."""

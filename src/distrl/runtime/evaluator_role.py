@@ -40,30 +40,40 @@ def keep_evaluating(life: Life) -> None:
         life.pulse.waiting("its next turn")
         time.sleep(NAP_S)
     final = weights.latest()
-    if final is not None:
+    if final is not None and not life.orphaned():
         _evaluate(life, weights, final, evaluation.episodes, name="after")
 
 
 def _await_first(life: Life, weights: WeightsFolder) -> PolicyVersion | None:
-    while not life.stopping():
-        if weights.latest() is not None:
-            return weights.find(0) or weights.latest()
+    while weights.latest() is None:
+        if life.stopping():
+            return None
         life.pulse.waiting("the first weights from the learner")
         time.sleep(NAP_S)
-    return None
+    return weights.find(0) or weights.latest()
+
+
+def _beat(life: Life, what: str) -> None:
+    life.pulse.doing(what)
+    if life.orphaned():
+        raise SystemExit(0)  # nobody waits for the report
 
 
 def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count: int, *, name: str) -> None:
     policy = make_policy(life.config)
     try:
         weights.load(policy, version)
-    except StoreError:
-        return  # it made room for newer versions in the meantime: the next turn takes one of those
+    except StoreError as error:
+        if weights.latest() == version:
+            raise
+        # It made room for newer versions in the meantime: the next turn takes one of those.
+        life.log.write("skipped", version=version.version, why=error.seen)
+        return
     tasks = held_out(life.config, count)
     how = Evaluation(
         config=life.config,
         seed=life.config.run.seed,
-        beat=lambda done: life.pulse.doing(f"evaluating version {version.version}: {done} of {len(tasks)}"),
+        beat=lambda done: _beat(life, f"evaluating version {version.version}: {done} of {len(tasks)}"),
     )
     report = make_report(evaluate(policy, tasks, how), suite=life.config.tasks.suite, version=version.version)
     life.run.evaluations.mkdir(exist_ok=True)
@@ -72,5 +82,5 @@ def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count:
     life.metrics.write(
         "evaluator",
         role="evaluator",
-        **{"evaluator/success": report.success, "evaluator/version": version.version, "n": report.n},
+        **{"evaluator/success": report.success, "evaluator/version": version.version, "evaluator/n": report.n},
     )

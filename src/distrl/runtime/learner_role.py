@@ -89,6 +89,8 @@ def learn(life: Life) -> None:
     report.attach(learner)
     if learner.resume():
         life.log.write("resumed", version=learner.version, updates=learner.updates, episodes=learner.episodes)
+    elif life.stopping():
+        return
     else:
         _warm_start(life, parts)
     learner.run(life.stopping)
@@ -98,12 +100,20 @@ def _warm_start(life: Life, parts: LearnerParts) -> None:
     config = parts.config
     if not config.warm_start.demonstrations:
         return
-    life.pulse.doing("asking the oracle for demonstrations")
-    random = Random(config.run.seed)
-    pairs = demonstrate(demonstration_tasks(config), config.devices.wild, history=config.rollout.history)
-    examples = examples_for(parts.policy, pairs)
+    random, tasks = Random(config.run.seed), demonstration_tasks(config)
+    examples = []
+    for done, task in enumerate(tasks):
+        _beat(life, f"watching the oracle: {done} of {len(tasks)} demonstrations")
+        pairs = demonstrate([task], config.devices.wild, history=config.rollout.history)
+        examples += examples_for(parts.policy, pairs)
     loss = clone(
         parts.policy, examples, config.warm_start, random=random,
-        beat=lambda share: life.pulse.doing(f"cloning {config.warm_start.demonstrations} demonstrations: {share:.0%}"),
+        beat=lambda share: _beat(life, f"cloning {len(tasks)} demonstrations: {share:.0%}"),
     )  # fmt: skip
     life.log.write("warm_start", demonstrations=config.warm_start.demonstrations, examples=len(examples), loss=loss)
+
+
+def _beat(life: Life, what: str) -> None:
+    life.pulse.doing(what)
+    if life.stopping():
+        raise SystemExit(0)  # there is nothing to save before the first version

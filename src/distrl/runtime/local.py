@@ -1,7 +1,8 @@
 """Roles as supervised processes on this machine.
 
 A role that dies is started again after a back-off that doubles with each death in a row; progress ends the row. A
-role whose heart has not beaten for `silent_after_s` is named, killed and started again.
+role whose heart has not beaten for `silent_after_s` is named, killed and started again. A role that gave up over
+something that the owner of the run can mend ends the run with its words: starting it again would not help.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from distrl.config.schema import RuntimeConfig
-from distrl.errors import RoleCrashed
+from distrl.errors import DistrlError, RoleCrashed
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.run_folder import RunFolder
 from distrl.telemetry.events import EventLog
@@ -24,6 +25,9 @@ STARTING_GRACE_S = 60.0
 """A process that loads its libraries on a busy machine may be silent for so long."""
 LONGEST_BACKOFF_S = 10.0
 
+Command = Callable[[str], list[str]]
+"""What to run for a role; the supervisor adds its flags."""
+
 
 class _Role:
     """A role and the process that is its present life."""
@@ -31,21 +35,51 @@ class _Role:
     def __init__(self, name: str) -> None:
         self.name = name
         self.process: subprocess.Popen[bytes] | None = None
+        self.words = -1
+        """Where its process says why it gave up."""
         self.restarts = 0
         self.in_a_row = 0
         self.start_at_s = 0.0
         self.started_s = 0.0
         self.note = ""
+        self.finishing = False
+        self.needed = True
         self.done = False
         self.past_busy_s = 0.0
         """Device time of earlier lives."""
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def last_words(self) -> str:
+        """Why its process gave up, once it has ended; empty: it did not say."""
+        if self.words < 0:
+            return ""
+        said = os.read(self.words, 4096).decode(errors="replace")
+        os.close(self.words)
+        self.words = -1
+        return said
 
 
 class LocalRuntime:
     """`runtime.base.Runtime` with one process per role."""
 
-    def __init__(self, run: RunFolder, config: RuntimeConfig, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        config: RuntimeConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        command: Command | None = None,
+    ) -> None:
         self._run, self._config, self._clock = run, config, clock
+        self._command = command or (lambda role: [sys.executable, "-m", "distrl.runtime.role", role, str(run.path)])
         self._roles: dict[str, _Role] = {}
         self._log = EventLog(run.log("supervisor"))
 
@@ -66,31 +100,32 @@ class LocalRuntime:
             else:
                 self._listen(role)
 
-    def ask_to_finish(self, role: str) -> None:
+    def ask_to_finish(self, role: str, *, needed: bool) -> None:
         found = self._roles[role]
-        found.done = True
-        if found.process is not None and found.process.poll() is None:
+        found.finishing, found.needed = True, needed
+        if found.alive and found.process is not None:
             found.process.send_signal(signal.SIGTERM)
+        elif found.process is None and not needed:
+            found.done = True
 
-    def alive(self, role: str) -> bool:
-        process = self._roles[role].process
-        return process is not None and process.poll() is None
+    def ended(self, role: str) -> bool:
+        return self._roles[role].done
 
     def kill(self, role: str, why: str) -> None:
-        process = self._roles[role].process
-        if process is not None and process.poll() is None:
+        found = self._roles[role]
+        found.done = True
+        if found.alive:
             self._log.write("killed", role=role, why=why)
-            process.kill()
-            process.wait()
+            found.kill()
 
     def status(self) -> list[RoleStatus]:
         return [
             RoleStatus(
                 role=role.name,
-                alive=role.process is not None and role.process.poll() is None,
+                alive=role.alive,
                 restarts=role.restarts,
                 note=role.note,
-                heartbeat=read_heartbeat(self._run.pulses, role.name),
+                heartbeat=self._own(role) if role.alive else read_heartbeat(self._run.pulses, role.name),
             )
             for role in self._roles.values()
         ]
@@ -98,9 +133,7 @@ class LocalRuntime:
     def stop(self) -> None:
         for role in self._roles.values():
             role.done = True
-            if role.process is not None and role.process.poll() is None:
-                role.process.kill()
-                role.process.wait()
+            role.kill()
 
     @property
     def restarts(self) -> int:
@@ -115,32 +148,44 @@ class LocalRuntime:
         )
 
     def _launch(self, role: _Role) -> None:
-        command = [sys.executable, "-m", "distrl.runtime.role", role.name, str(self._run.path)]
         # One thread per process: more of them collapse under contention on few cores.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        with self._run.console(role.name).open("ab") as output:
-            role.process = subprocess.Popen(
-                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
-            )
+        role.words, theirs = os.pipe()
+        flags = ["--supervisor", str(os.getpid()), "--last-words", str(theirs), *(["--finish"] * role.finishing)]
+        try:
+            with self._run.console(role.name).open("ab") as output:
+                role.process = subprocess.Popen(
+                    [*self._command(role.name), *flags],
+                    stdout=output, stderr=output, stdin=subprocess.DEVNULL,
+                    env=environment, start_new_session=True, pass_fds=(theirs,),
+                )  # fmt: skip
+        finally:
+            os.close(theirs)
         role.started_s, role.note = self._clock(), ""
         self._log.write("started", role=role.name, pid=role.process.pid, restarts=role.restarts)
 
     def _ended(self, role: _Role, code: int) -> None:
-        if code == 0:
+        words = role.last_words()
+        if words:
+            self._log.write("failed", role=role.name, why=words)
+            error = DistrlError(f"{role.name}: {words}")
+            error.exit_code = code
+            raise error
+        if role.finishing and (code == 0 or not role.needed):
             role.done, role.note = True, "finished"
             return
-        why = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._restart_later(role, why)
+        named = "it ended without being asked" if code == 0 else f"exit code {code}"
+        self._restart_later(role, f"killed by {signal.Signals(-code).name}" if code < 0 else named)
 
     def _listen(self, role: _Role) -> None:
         heartbeat = self._own(role)
         silent_s = self._clock() - (heartbeat.beat_s if heartbeat else role.started_s)
         started = heartbeat is not None and heartbeat.phase != "starting"
         limit_s = self._config.silent_after_s if started else STARTING_GRACE_S
-        if silent_s > limit_s and role.process is not None:
+        if silent_s > limit_s:
             what = heartbeat.what if heartbeat else "starting"
-            role.process.kill()
-            role.process.wait()
+            role.kill()
+            role.last_words()
             self._restart_later(role, f"silent for {silent_s:.0f} s while {what}")
 
     def _own(self, role: _Role) -> Heartbeat | None:

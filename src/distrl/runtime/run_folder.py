@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +20,8 @@ from distrl.config.schema import Config
 from distrl.errors import StoreError, closest
 from distrl.experience.durable import replace, storage_errors
 
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
+"""What the owner of a disk can mend."""
 PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium")
 
 
@@ -44,6 +50,10 @@ class RunFolder:
         """The resolved configuration that the run was started with."""
         return load_config(self.config_file)
 
+    def lock(self, role: str) -> Path:
+        """What the living process of a role, or of the supervisor, holds."""
+        return self.pulses / f"{role}.lock"
+
     def log(self, role: str) -> Path:
         """Where a role writes its events."""
         return self.logs / f"{role}.jsonl"
@@ -57,13 +67,31 @@ def create_run(config: Config, *, now: datetime) -> RunFolder:
     """A new run folder with its configuration and a description of the machine."""
     root = Path(config.run.root)
     with storage_errors(root):
-        path = _unused(root / f"{now:%Y%m%d-%H%M%S}-{config.run.name}")
-        path.mkdir(parents=True)
-        run = RunFolder(path)
-        replace(run.config_file, dump_toml(config).encode())
-        replace(path / "env.json", msgspec.json.format(msgspec.json.encode(describe_machine(config))))
-        run.logs.mkdir()
+        path = _make_unused(root / f"{now:%Y%m%d-%H%M%S}-{config.run.name}")
+        try:
+            return _fill(RunFolder(path), config)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
+def _fill(run: RunFolder, config: Config) -> RunFolder:
+    replace(run.config_file, dump_toml(config).encode())
+    replace(run.path / "env.json", msgspec.json.format(msgspec.json.encode(describe_machine(config))))
+    run.logs.mkdir()
     return run
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full, read-only or forbidden disk into a `StoreError` with the fix; any other error is a bug and stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        with storage_errors(folder):
+            raise
 
 
 def open_run(path: Path) -> RunFolder:
@@ -110,8 +138,14 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _unused(path: Path) -> Path:
+def _make_unused(path: Path) -> Path:
+    """A new folder with this name, or with a number behind it where two runs begin in one second."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     number, candidate = 2, path
-    while candidate.exists():
-        candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
-    return candidate
+    while True:
+        try:
+            candidate.mkdir()
+        except FileExistsError:
+            candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
+        else:
+            return candidate

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from distrl.errors import StoreError
+
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Time and restarts."""
@@ -20,4 +22,13 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_spent(path: Path) -> Spent:
     """What had been used when it was last saved; nothing at all for a new run."""
-    return msgspec.json.decode(path.read_bytes(), type=Spent) if path.exists() else Spent()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Spent)
+    except FileNotFoundError:
+        return Spent()
+    except ValueError as error:
+        raise StoreError(
+            f"{path} is damaged: {error}",
+            expected="what the run wrote there",
+            fix=f"remove {path}: the run then counts its time from 0 again",
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
@@ -10,10 +9,12 @@ import msgspec
 from distrl.evaluation.report import Rate, read_rate
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.base import RoleStatus
+from distrl.runtime.locks import held
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.spent import Spent, read_spent
+from distrl.runtime.summary import read_summary
 from distrl.telemetry.events import read_events
-from distrl.telemetry.pulse import Heartbeat, read_heartbeat
+from distrl.telemetry.pulse import read_heartbeat
 
 TROUBLES = 5
 """How many of the last troubles are named."""
@@ -24,7 +25,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     phase: Literal["live", "finished", "stopped"]
-    """Stopped: no role is alive and there is no summary, so the run can be resumed."""
+    """Stopped: nobody works on it and its budget is not spent, so it can be resumed."""
     episodes: int
     steps: int
     spent: Spent
@@ -39,10 +40,9 @@ def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
     roles = [_role(run, path.stem, now_s) for path in sorted(run.pulses.glob("*.json"))]
     with ExperienceStore(run.experience) as store:
         stats = store.stats()
-    alive = any(role.alive for role in roles)
     return RunStatus(
         run=run.name,
-        phase="live" if alive else "finished" if run.summary.exists() else "stopped",
+        phase=_phase(run),
         episodes=stats.episodes,
         steps=stats.steps,
         spent=read_spent(run.progress),
@@ -52,25 +52,22 @@ def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
     )
 
 
+def _phase(run: RunFolder) -> Literal["live", "finished", "stopped"]:
+    if held(run.lock("supervisor")):
+        return "live"
+    summary = read_summary(run)
+    return "stopped" if summary is None or summary.interrupted else "finished"
+
+
 def _role(run: RunFolder, name: str, now_s: float) -> RoleStatus:
     heartbeat = read_heartbeat(run.pulses, name)
-    alive = heartbeat is not None and heartbeat.phase != "stopped" and _is_running(heartbeat)
+    alive = held(run.lock(name))
     deaths = [
         event for event in read_events(run.log("supervisor")) if event["event"] == "died" and event["role"] == name
     ]
     silent_s = now_s - heartbeat.beat_s if heartbeat else 0.0
     note = f"last heard of {silent_s:.0f} s ago" if heartbeat and heartbeat.phase != "stopped" and not alive else ""
     return RoleStatus(role=name, alive=alive, restarts=len(deaths), note=note, heartbeat=heartbeat)
-
-
-def _is_running(heartbeat: Heartbeat) -> bool:
-    try:
-        os.kill(heartbeat.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _troubles(run: RunFolder) -> list[str]:

@@ -6,6 +6,7 @@ import msgspec
 
 from distrl.config.load import config_hash
 from distrl.config.schema import Config
+from distrl.errors import StoreError
 from distrl.evaluation.report import Rate, read_rate
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore
@@ -40,11 +41,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_episodes: int
     restarts: int
     device_losses: int
+    interrupted: bool
+    """Stopped before its budget was spent: it can be resumed."""
     seed: int
     config_hash: str
 
 
-def summarise(run: RunFolder, config: Config, spent: Spent) -> Summary:
+def summarise(run: RunFolder, config: Config, spent: Spent, *, interrupted: bool = False) -> Summary:
     """The figures of a run that has ended, also written to its folder."""
     with ExperienceStore(run.experience) as store:
         store.recover(temporary_age_s=0.0)
@@ -75,11 +78,23 @@ def summarise(run: RunFolder, config: Config, spent: Spent) -> Summary:
         duplicate_episodes=len(audit.duplicates),
         restarts=spent.restarts,
         device_losses=_losses(run),
+        interrupted=interrupted,
         seed=config.run.seed,
         config_hash=config_hash(config),
     )
     replace(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
     return summary
+
+
+def read_summary(run: RunFolder) -> Summary | None:
+    """The figures of a run that has ended; None where it has not."""
+    try:
+        return msgspec.json.decode(run.summary.read_bytes(), type=Summary)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        fix = f"remove {run.summary}; `distrl train --resume {run.path}` makes it anew"
+        raise StoreError(f"{run.summary} is damaged: {error}", expected="what the run wrote there", fix=fix) from error
 
 
 def _unaccounted(run: RunFolder, config: Config) -> int:

@@ -10,10 +10,10 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore, StoreStats
-from distrl.runtime.assembly import worker_names
-from distrl.runtime.base import RoleStatus
+from distrl.runtime.base import RoleStatus, worker_names
 from distrl.runtime.local import LocalRuntime
-from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.locks import take
+from distrl.runtime.run_folder import RunFolder, disk_errors
 from distrl.runtime.spent import Spent, read_spent
 from distrl.runtime.summary import Summary, summarise
 
@@ -21,6 +21,8 @@ TEND_S = 0.1
 WORKER_END_S = 30.0
 LEARNER_END_S = 60.0
 EVALUATOR_END_S = 300.0
+LOCK_WAIT_S = 1.0
+"""Enough for `distrl status` to have had its look at the lock."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,16 +58,26 @@ class Session:
 
     def train(self) -> Summary:
         """Run to the end of the budget, or until `interrupted`, and sum up."""
-        workers = worker_names(self._config)
-        self._store.recover()
-        self._runtime.start(("learner", *workers, "evaluator"))
+        lock = take(self._run.lock("supervisor"), wait_s=LOCK_WAIT_S, what=f"{self._run.path}")
         try:
+            with disk_errors(self._run.path):
+                self._tend_roles()
+                return summarise(self._run, self._config, self.spent(), interrupted=self.interrupted)
+        finally:
+            self._store.close()
+            lock.release()
+
+    def _tend_roles(self) -> None:
+        workers = worker_names(self._config)
+        self._run.summary.unlink(missing_ok=True)  # of an earlier session: until this one ends, it is out of date
+        self._store.recover()
+        try:
+            self._runtime.start(("learner", *workers, "evaluator"))
             self._collect()
             self._wind_down(workers)
         finally:
             self._runtime.stop()
             self._save()
-        return summarise(self._run, self._config, self.spent())
 
     def spent(self) -> Spent:
         """What the run has used, earlier sessions included."""
@@ -84,11 +96,21 @@ class Session:
     def _collect(self) -> None:
         self._phase = "warming up"
         while not self.interrupted and not self._over():
-            if self._collecting_since_s is None and (self._run.weights / "latest.json").exists():
+            if self._collecting_since_s is None and self._has_weights() and self._playing():
                 self._collecting_since_s, self._phase = time.time(), "training"
             self._turn()
         self._busy_s = self._runtime.busy_s()
         self._collect_s, self._collecting_since_s = self._collected_s(), None
+
+    def _has_weights(self) -> bool:
+        return (self._run.weights / "latest.json").exists()
+
+    def _playing(self) -> bool:
+        """Whether a worker plays: in a run that is resumed, it first has to load its libraries."""
+        beats = [status.heartbeat for status in self._runtime.status() if status.alive]
+        return any(
+            b.role.startswith("worker") and b.phase == "doing" and b.beat_s > self._started_s for b in beats if b
+        )
 
     def _over(self) -> bool:
         limits, stats = self._config.run, self._store.stats
@@ -100,20 +122,21 @@ class Session:
         """Workers first, then the learner with what they left, then the last evaluation."""
         self._phase = "finishing"
         for worker in workers:
-            self._runtime.ask_to_finish(worker)
+            self._runtime.ask_to_finish(worker, needed=False)
+        until_s = time.time() + WORKER_END_S
         for worker in workers:
-            self._await(worker, WORKER_END_S)
-        self._await("learner", LEARNER_END_S)
+            self._await(worker, until_s)
+        self._store.recover()  # what a worker that was killed just now had written and not yet entered
+        self._runtime.ask_to_finish("learner", needed=self._has_weights())
+        self._await("learner", time.time() + LEARNER_END_S)
         self._phase = "evaluating"
-        if not self.interrupted:
-            self._await("evaluator", EVALUATOR_END_S)
+        self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
+        self._await("evaluator", time.time() + EVALUATOR_END_S, unless=lambda: self.interrupted)
 
-    def _await(self, role: str, deadline_s: float) -> None:
-        self._runtime.ask_to_finish(role)
-        until_s = time.time() + deadline_s
-        while self._runtime.alive(role) and time.time() < until_s:
+    def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
+        while not self._runtime.ended(role) and time.time() < until_s and not unless():
             self._turn()
-        self._runtime.kill(role, f"it did not end within {deadline_s:g} s")
+        self._runtime.kill(role, "the run is being stopped" if unless() else "it did not end in time")
 
     def _turn(self) -> None:
         self._runtime.tend()

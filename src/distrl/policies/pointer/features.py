@@ -11,11 +11,12 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 import torch
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.policies.pointer.grammar import KINDS, MAX_ELEMENTS, label_of, to_choice
-from distrl.policies.pointer.words import MAX_WORDS, read
+from distrl.policies.pointer.words import MAX_WORDS, ROWS, read
 from distrl.types import Observation, Past, UiElement
 
 CLASSES = (
@@ -141,16 +142,41 @@ def _past_kind(past: Past, observation: Observation) -> int:
     )
 
 
+def rename(item: Encoded, share: float, random: np.random.Generator) -> Encoded:
+    """`item` with some of the words that stand both in the instruction and on the screen replaced by others.
+
+    The same word is replaced everywhere at once, so what the observation means stays: training on it teaches to
+    match words rather than to know them by heart.
+    """
+    shown = np.union1d(item.element_words_EW, item.past_words_PW)
+    shared = np.intersect1d(item.words_I, shown[shown > 0])
+    chosen = shared[random.random(len(shared)) < share]
+    if not len(chosen):
+        return item
+    row_of = np.arange(ROWS, dtype=np.int16)
+    row_of[chosen] = random.integers(1, ROWS, len(chosen))
+    return replace(
+        item,
+        words_I=row_of[item.words_I],
+        element_words_EW=row_of[item.element_words_EW],
+        past_words_PW=row_of[item.past_words_PW],
+    )
+
+
 def collate(items: Sequence[Encoded]) -> Batch:
-    """A padded batch of encoded observations."""
+    """A padded batch of encoded observations.
+
+    Where an observation has no word or no element, one empty one stands for it: the choice is then the same in every
+    batch, whatever its padding.
+    """
     return Batch(
         words_BI=_pad([item.words_I for item in items]),
         word_features_BIF=_pad([item.word_features_IF for item in items]),
-        word_mask_BI=_mask([len(item.words_I) for item in items]),
+        word_mask_BI=_mask([max(1, len(item.words_I)) for item in items]),
         element_words_BEW=_pad([item.element_words_EW for item in items]),
         element_class_BE=_pad([item.element_class_E for item in items]),
         element_features_BEF=_pad([item.element_features_EF for item in items]),
-        element_mask_BE=_mask([len(item.element_class_E) for item in items]),
+        element_mask_BE=_mask([max(1, len(item.element_class_E)) for item in items]),
         past_kind_BP=_pad([item.past_kind_P for item in items]),
         past_words_BPW=_pad([item.past_words_PW for item in items]),
         past_features_BPF=_pad([item.past_features_PF for item in items]),

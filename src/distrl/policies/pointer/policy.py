@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -12,7 +13,7 @@ from torch import Tensor
 from distrl.config.schema import PolicyConfig
 from distrl.errors import StoreError
 from distrl.policies.base import Scores
-from distrl.policies.pointer.features import Encoded, collate, encode
+from distrl.policies.pointer.features import Encoded, collate, encode, rename
 from distrl.policies.pointer.grammar import KINDS, POINTING, TYPE, Choice, to_action, to_choice
 from distrl.policies.pointer.network import Logits, PointerNetwork
 from distrl.types import Action, Decision, Observation
@@ -32,6 +33,7 @@ class PointerPolicy:
         torch.manual_seed(seed)
         self.config = config
         self.network = PointerNetwork(config)
+        self._random = np.random.default_rng(seed)
 
     def encode(self, observation: Observation) -> Encoded:
         return encode(observation, string_match=self.config.string_match)
@@ -62,7 +64,9 @@ class PointerPolicy:
     def _score_part(
         self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]], rows: list[int]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits = self.network(collate([encoded[row] for row in rows]))
+        share = self.config.rename_share
+        items = [rename(encoded[row], share, self._random) if share else encoded[row] for row in rows]
+        logits = self.network(collate(items))
         spread = _Spread(logits, 1.0)
         triples = [(choice[0], choice[1], choice[2]) if (choice := choices[row]) else NO_CHOICE for row in rows]
         return spread.logp(triples), spread.entropy(), logits.value_B

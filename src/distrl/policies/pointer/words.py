@@ -12,7 +12,7 @@ ROWS = 4096
 """Rows of the word embedding; row 0 is padding."""
 MAX_WORDS = 40
 """Words of an instruction that are read."""
-_TOKEN = re.compile(r"[^\s.,;!?\"“”()…]+(?:[.,][^\s.,;!?\"“”()…]+)*")
+_TOKEN = re.compile(r"[^\s.,:;!?\"“”()…]+(?:[.,:][^\s.,:;!?\"“”()…]+)*")
 
 
 class Word(msgspec.Struct, frozen=True):

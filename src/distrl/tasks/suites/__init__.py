@@ -27,37 +27,27 @@ from distrl.types import Split
 
 SIZES: dict[Split, int] = {"train": 6000, "tune": 400, "test": 600}
 
+GENERAL = [
+    *settings.templates, *calendar.templates, *clock.templates, *contacts.templates, *mail.templates,
+    *messages.templates, *notes.templates, *files.templates, *maps.templates, *music.templates,
+    *photos.templates, *store.templates,
+]  # fmt: skip
+SHOPPING = [
+    *shopping_cart.templates, *shopping_lists.templates, *shopping_orders.templates,
+    *shopping_questions.templates, *shopping_impossible.templates, *shopping_pages.templates,
+]  # fmt: skip
+START = frozenset((
+    "calendar-ask-time", "clock-alarm-switch", "clock-ask-city", "clock-delete-alarm", "contacts-ask-phone",
+    "contacts-call", "contacts-delete", "contacts-favourite", "mail-archive", "mail-ask-sender", "messages-delete",
+    "messages-mute", "messages-reply", "music-ask-artist", "music-like-song", "music-play-song", "notes-ask",
+    "notes-delete", "notes-pin", "notes-tick", "settings-ringtone",
+))  # fmt: skip
+"""Short everyday tasks of the general suite, few enough to be learnt in minutes on a laptop."""
+
 SUITES: dict[str, Suite] = {
-    "sim-general": Suite(
-        "sim-general",
-        [
-            *settings.templates,
-            *calendar.templates,
-            *clock.templates,
-            *contacts.templates,
-            *mail.templates,
-            *messages.templates,
-            *notes.templates,
-            *files.templates,
-            *maps.templates,
-            *music.templates,
-            *photos.templates,
-            *store.templates,
-        ],
-        sizes=SIZES,
-    ),
-    "sim-shopping": Suite(
-        "sim-shopping",
-        [
-            *shopping_cart.templates,
-            *shopping_lists.templates,
-            *shopping_orders.templates,
-            *shopping_questions.templates,
-            *shopping_impossible.templates,
-            *shopping_pages.templates,
-        ],
-        sizes=SIZES,
-    ),
+    "sim-start": Suite("sim-start", [template for template in GENERAL if template.name in START], sizes=SIZES),
+    "sim-general": Suite("sim-general", GENERAL, sizes=SIZES),
+    "sim-shopping": Suite("sim-shopping", SHOPPING, sizes=SIZES),
 }
 
 

@@ -1,0 +1,123 @@
+"""A learner on real folders, with a clock that the test turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import torch
+
+from distrl.algorithms.aride import ARide
+from distrl.algorithms.base import Algorithm, Lesson, Loss
+from distrl.config.schema import Config
+from distrl.experience.store import ExperienceStore
+from distrl.learner.checkpoint import CheckpointFolder
+from distrl.learner.loop import Learner, LearnerParts
+from distrl.learner.weights import WeightsFolder
+from distrl.types import PolicyVersion
+from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
+
+SMALL: dict[str, dict[str, object]] = {
+    "policy": {"width": 16, "layers": 1},
+    "algorithm": {"critic_warmup_updates": 0},
+    "replay": {"capacity_steps": 400, "max_staleness": 4},
+    "learner": {
+        "batch_trajectories": 3,
+        "first_update_episodes": 2,
+        "updates_per_episode": 1.0,
+        "publish_every_s": 10.0,
+        "checkpoint_every_s": 1000.0,
+        "keep_versions": 50,
+    },
+}
+
+
+def small_config(**sections: dict[str, object]) -> Config:
+    """A configuration for a few episodes; each section given adds to that of `SMALL`."""
+    names = SMALL.keys() | sections.keys()
+    return msgspec.convert({name: {**SMALL.get(name, {}), **sections.get(name, {})} for name in names}, Config)
+
+
+class Hearer:
+    """Remembers the last thing that the learner said."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.figures: dict[str, float] = {}
+
+    def doing(self, what: str) -> None:
+        self.last = what
+
+    def waiting(self, what: str) -> None:
+        self.last = f"waiting for {what}"
+
+    def measured(self, values: dict[str, float]) -> None:
+        self.figures = values
+
+
+class Noting:
+    """An algorithm that teaches nothing: it notes its lessons, and is surprised by as much as each step's reward."""
+
+    def __init__(self) -> None:
+        self.lessons: list[Lesson] = []
+
+    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
+        self.lessons.append(lesson)
+        nothing = torch.zeros_like(lesson.reward_BT)
+        return Loss(
+            total=lesson.logp_BT.sum() * 0.0,
+            metrics={},
+            td_BT=lesson.reward_BT,
+            ratio_BT=nothing,
+            entropy_BT=nothing,
+        )
+
+
+class Workshop:
+    """The folders of a run. Every `learner` is a new life on them: what the one before did not save is lost."""
+
+    def __init__(self, folder: Path, config: Config | None = None) -> None:
+        self.folder, self.config = folder, config or small_config()
+        self.store = ExperienceStore(folder / "experience")
+        self.weights = WeightsFolder(folder / "weights", keep=self.config.learner.keep_versions)
+        self.checkpoints = CheckpointFolder(folder / "checkpoints")
+        self.policy = tiny_policy()
+        self.hearer = Hearer()
+        self.now_s = 0.0
+        self._arrived = 0
+
+    def learner(self, algorithm: Algorithm | None = None) -> Learner:
+        """A learner that has just been started."""
+        self.policy = tiny_policy()
+        return Learner(
+            LearnerParts(
+                config=self.config,
+                policy=self.policy,
+                algorithm=algorithm or ARide(self.config.algorithm),
+                store=self.store,
+                weights=self.weights,
+                checkpoints=self.checkpoints,
+                report=self.hearer,
+                clock=lambda: self.now_s,
+            )
+        )
+
+    def deliver(self, count: int = 1, played: Played = ORDINARY) -> list[str]:
+        """Store so many new episodes; their ids."""
+        ids = [f"episode-{self._arrived + index:03d}" for index in range(count)]
+        for id in ids:
+            self.store.add(decided_episode(tiny_policy(), id, played))
+        self._arrived += count
+        return ids
+
+    def newest_version(self) -> int:
+        """What a worker sees; -1: nothing yet."""
+        newest = WeightsFolder(self.folder / "weights").latest()
+        return newest.version if newest else -1
+
+
+def make_version(number: int, *, updates: int = 0, episodes: int = 0) -> PolicyVersion:
+    """A version that is about to be published."""
+    return PolicyVersion(
+        version=number, file="", sha256="", size_bytes=0, updates=updates, episodes=episodes, published_s=1.0
+    )

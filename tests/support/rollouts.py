@@ -1,0 +1,182 @@
+"""What a rollout needs besides devices: a policy that does as told, versions and sinks in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+from distrl.config.schema import Config, FaultConfig, LatencyConfig
+from distrl.devices.base import Performed
+from distrl.devices.pool import DevicePool, PoolLimits
+from distrl.devices.sim.device import SimDevice, SimSettings
+from distrl.devices.sim.world import TAME
+from distrl.errors import StoreError
+from distrl.evaluation.evaluate import judge_on_phone
+from distrl.policies.base import Policy, Scores
+from distrl.rollout.batching import Batcher, Batching
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools
+from distrl.rollout.scheduler import Admission, TaskFeed
+from distrl.rollout.worker import WorkerParts
+from distrl.tasks.suites import suite
+from distrl.telemetry.events import EventLog
+from distrl.types import Action, Decision, EndState, Observation, PolicyVersion, Press, Task, Trajectory, UiElement
+
+SUITE = "sim-general"
+HANGS_S = 30.0
+VALUE = 0.625
+LIMITS = EpisodeLimits(budget_s=60.0, step_deadline_s=10.0, history=6, repeat_penalty=0.01)
+
+
+def a_task(index: int = 0, *, max_steps: int = 20) -> Task:
+    """A training task of the simulated phones."""
+    return replace(suite(SUITE).task("train", index), max_steps=max_steps)
+
+
+def a_phone(name: str = "phone-0", *, faults: FaultConfig | None = None) -> SimDevice:
+    """A phone without delays and without moods."""
+    settings = SimSettings(wild=TAME, latency=LatencyConfig(profile="instant"), faults=faults or FaultConfig())
+    return SimDevice(name, settings)
+
+
+class OddPhone(SimDevice):
+    """A phone to which something happens before its n-th call of one method."""
+
+    def __init__(self, method: str, at: int, happens: Callable[[], Awaitable[object]]) -> None:
+        super().__init__("odd", SimSettings(wild=TAME, latency=LatencyConfig(profile="instant")))
+        self._method, self._left, self._happens = method, at, happens
+
+    async def observe(self) -> tuple[UiElement, ...]:
+        await self._wear("observe")
+        return await super().observe()
+
+    async def perform(self, action: Action) -> Performed:
+        await self._wear("perform")
+        return await super().perform(action)
+
+    async def end_state(self) -> EndState:
+        await self._wear("end_state")
+        return await super().end_state()
+
+    async def _wear(self, method: str) -> None:
+        self._left -= method == self._method
+        if self._left == 0 and method == self._method:
+            await self._happens()
+
+
+class ScriptedPolicy:
+    """`policies.base.Policy` that answers with whatever `act` says, and notes what it was asked."""
+
+    def __init__(self, act: Callable[[Observation], Action] = lambda seen: Press("back")) -> None:
+        self.act = act
+        self.batches: list[int] = []
+        self.weights = b""
+        self._network = nn.Linear(1, 1)
+
+    @property
+    def network(self) -> nn.Module:
+        return self._network
+
+    def encode(self, observation: Observation) -> Any:
+        return observation
+
+    def decide(
+        self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
+    ) -> list[Decision]:
+        self.batches.append(len(observations))
+        return [
+            Decision(action=self.act(seen), choice=(0,), logp=-1.0, entropy=1.0, value=VALUE) for seen in observations
+        ]
+
+    def score(self, encoded: Sequence[Any], choices: Sequence[tuple[int, ...]]) -> Scores:
+        zeros = torch.zeros(len(encoded))
+        return Scores(logp_N=zeros, entropy_N=zeros, value_logit_N=zeros)
+
+    def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
+        return (0,)
+
+    def dump(self) -> bytes:
+        return self.weights
+
+    def restore(self, data: bytes, *, source: str) -> None:
+        self.weights = data
+
+
+class Published:
+    """`rollout.batching.WeightsSource` in memory."""
+
+    def __init__(self, newest: int = 0) -> None:
+        self.newest = newest
+        self.gone: set[int] = set()
+        self.on_load: Callable[[], None] = lambda: None
+
+    def latest(self) -> PolicyVersion | None:
+        return make_version(self.newest) if self.newest >= 0 else None
+
+    def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
+        self.on_load()
+        if version.version in self.gone:
+            raise StoreError(f"version {version.version} is gone")
+        policy.restore(str(version.version).encode(), source="memory")
+
+
+def make_version(number: int) -> PolicyVersion:
+    return PolicyVersion(
+        version=number, file=f"v{number}", sha256="", size_bytes=1, updates=0, episodes=0, published_s=0.0
+    )
+
+
+class Kept:
+    """`rollout.worker.Sink` in memory."""
+
+    def __init__(self) -> None:
+        self.trajectories: list[Trajectory] = []
+        self.on_add: Callable[[Trajectory], None] = lambda trajectory: None
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.on_add(trajectory)
+        self.trajectories.append(trajectory)
+
+
+def make_batcher(
+    policy: Policy[Any], weights: Published | None = None, *, batch_size: int = 64, wait_s: float = 0.0
+) -> Batcher:
+    return Batcher(policy, weights, Batching(batch_size=batch_size, batch_wait_s=wait_s, temperature=1.0, seed=0))
+
+
+def make_tools(decide: Any, *, clock: Callable[[], float] = lambda: 0.0) -> EpisodeTools:
+    return EpisodeTools(decide=decide, judge=judge_on_phone, clock=clock)
+
+
+def make_parts(
+    folder: Path, policy: Policy[Any], weights: Published, devices: list[SimDevice], config: Config | None = None
+) -> WorkerParts:
+    """A worker on these phones that keeps its episodes in memory and ends in no time."""
+    config = config or Config()
+    batcher = make_batcher(policy, weights)
+    return WorkerParts(
+        name="worker-0",
+        pool=DevicePool(devices, PoolLimits(backoff_s=0.001, longest_backoff_s=0.01)),
+        batcher=batcher,
+        feed=TaskFeed(suite(SUITE), "train", seed="test"),
+        admission=Admission(config),
+        tools=make_tools(batcher.decide),
+        limits=LIMITS,
+        sink=Kept(),
+        first_priority=lambda trajectory: 1.0,
+        latest_version=lambda: weights.newest,
+        log=EventLog(folder / "worker-0.jsonl"),
+        drain_s=0.01,
+    )
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let the loop turn until something holds, or fail."""
+    async with asyncio.timeout(HANGS_S):
+        while not holds():
+            await asyncio.sleep(0.001)

@@ -1,0 +1,87 @@
+"""From stored episodes to the rectangle that every algorithm sees."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from distrl.algorithms.base import Lesson, mean_over, prepare, read_lesson
+from distrl.policies.pointer.policy import PointerPolicy
+from distrl.types import Ending, Trajectory
+from support.lessons import Played, decided_episode, tiny_policy
+
+
+@pytest.fixture(scope="module")
+def policy() -> PointerPolicy:
+    return tiny_policy(spread=0.2)
+
+
+def lesson_of(policy: PointerPolicy, *episodes: Trajectory) -> Lesson:
+    return read_lesson(policy, [prepare(episode, policy) for episode in episodes], [1.0] * len(episodes))
+
+
+def test_an_episode_read_back_by_the_policy_that_played_it_is_on_policy(policy: PointerPolicy) -> None:
+    episodes = [decided_episode(policy, f"e{n}", Played(num_steps=1 + n)) for n in range(6)]
+    lesson = lesson_of(policy, *episodes)
+    assert lesson.mask_BT.sum(1).tolist() == [1, 2, 3, 4, 5, 6]
+    assert lesson.ratio_BT[lesson.mask_BT].tolist() == pytest.approx([1.0] * 21, abs=1e-4)
+    assert not lesson.ratio_BT[~lesson.mask_BT].any()
+
+
+def test_the_entropy_of_a_lesson_is_that_of_the_distribution_and_not_of_the_action_taken(policy: PointerPolicy) -> None:
+    episode = decided_episode(policy, "entropy", Played(num_steps=4))
+    lesson = lesson_of(policy, episode)
+    recorded = [step.decision.entropy for step in episode.steps]
+    assert lesson.entropy_BT[0].tolist() == pytest.approx(recorded, abs=1e-5)
+    assert (lesson.entropy_BT + lesson.logp_BT).abs().max() > 0.05
+    assert lesson.entropy_BT.requires_grad
+
+
+def test_what_the_device_refused_is_invalid_and_what_it_took_is_valid(policy: PointerPolicy) -> None:
+    lesson = lesson_of(policy, decided_episode(policy, "refused", Played(num_steps=4, invalid=(1, 3))))
+    assert lesson.valid_BT.tolist() == [[True, False, True, False]]
+
+
+def test_only_an_episode_that_was_cut_off_is_bootstrapped_and_by_the_present_critic(policy: PointerPolicy) -> None:
+    finished = decided_episode(policy, "finished")
+    cut = decided_episode(policy, "cut", Played(ending=Ending.STEP_LIMIT))
+    lesson = lesson_of(policy, finished, cut)
+    assert cut.last is not None
+    with torch.no_grad():
+        now = torch.sigmoid(policy.score([policy.encode(cut.last)], [()]).value_logit_N)
+    assert lesson.bootstrap_B.tolist() == pytest.approx([0.0, float(now)], abs=1e-5)
+    assert not lesson.bootstrap_B.requires_grad
+    assert lesson.logp_BT.shape == (2, 3)
+
+
+def test_a_cut_episode_without_a_last_screen_is_bootstrapped_by_the_value_that_came_with_it(
+    policy: PointerPolicy,
+) -> None:
+    cut = decided_episode(policy, "lost", Played(ending=Ending.DEVICE_LOST))
+    blind = msgspec.structs.replace(cut, last=None, last_value=0.37)
+    assert lesson_of(policy, blind).bootstrap_B.tolist() == pytest.approx([0.37])
+
+
+def test_an_episode_is_as_old_as_the_oldest_version_that_acted_in_it(policy: PointerPolicy) -> None:
+    episode = decided_episode(policy, "swapped", Played(version=7))
+    first = msgspec.structs.replace(episode.steps[1], version=4)
+    swapped = msgspec.structs.replace(episode, steps=(episode.steps[0], first, *episode.steps[2:]))
+    assert prepare(swapped, policy).version == 4
+
+
+def test_scores_of_a_lesson_lie_in_the_rows_of_their_own_episodes(policy: PointerPolicy) -> None:
+    episodes = [decided_episode(policy, f"row{n}", Played(num_steps=2 + n % 3)) for n in range(5)]
+    together = lesson_of(policy, *episodes)
+    for row, episode in enumerate(episodes):
+        alone = lesson_of(policy, episode)
+        length = alone.logp_BT.shape[1]
+        for name in ("logp_BT", "entropy_BT", "value_logit_BT", "behaviour_logp_BT", "reward_BT"):
+            got, wanted = getattr(together, name)[row, :length], getattr(alone, name)[0]
+            assert got.tolist() == pytest.approx(wanted.tolist(), abs=1e-5), name
+
+
+def test_a_mean_over_no_steps_is_zero_and_over_some_counts_these_alone() -> None:
+    values = torch.tensor([[1.0, 2.0, 9.0]])
+    assert float(mean_over(values, torch.tensor([[True, True, False]]))) == 1.5
+    assert float(mean_over(values, torch.zeros(1, 3, dtype=torch.bool))) == 0.0

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from distrl.learner.loop import Learner
+from distrl.policies.pointer.policy import PointerPolicy
+from support.learners import Noting, Workshop, small_config
+from support.lessons import Played, screens
+
+EMPTY_HANDED = 6
+"""Turns of the circle that are enough to see that nothing more happens."""
+
+
+def held(learner: Learner) -> list[str]:
+    return list(learner.replay.priorities())
+
+
+def turn(learner: Learner, times: int = EMPTY_HANDED) -> None:
+    for _ in range(times):
+        learner.step()
+
+
+@torch.no_grad()
+def opinion(policy: PointerPolicy) -> tuple[list[float], list[float]]:
+    """Entropies and values on a few screens."""
+    found = policy.score([policy.encode(seen) for seen in screens(4)], [()] * 4)
+    return found.entropy_N.tolist(), found.value_logit_N.tolist()
+
+
+# --- taking in ------------------------------------------------------------------------------------------------------
+
+
+def test_each_episode_is_taken_in_exactly_once_and_in_order(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    ids, learner = shop.deliver(5), shop.learner()
+    assert [learner.take_in(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert held(learner) == ids
+    more = shop.deliver(2)
+    assert learner.take_in(limit=100) == 2
+    assert held(learner) == [*ids, *more]
+    assert learner.episodes == 7
+
+
+def test_an_episode_delivered_twice_counts_once(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    ids = shop.deliver(3)
+    shop.store.add(shop.store.read(ids[1]))
+    learner = shop.learner()
+    turn(learner)
+    assert learner.episodes == 3
+    assert held(learner) == ids
+
+
+# --- when to learn --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_learnt_before_the_first_episodes_are_in(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"first_update_episodes": 4}))
+    shop.deliver(3)
+    learner = shop.learner()
+    turn(learner)
+    assert learner.updates == 0
+    assert shop.hearer.last == "waiting for episodes: 3 of the first 4 are in"
+    shop.deliver(1)
+    turn(learner, 1)
+    assert learner.updates == 1
+
+
+@pytest.mark.parametrize(("per_episode", "updates"), [(0.5, 3), (1.0, 6), (2.0, 12)])
+def test_no_more_updates_are_made_than_the_episodes_allow(tmp_path: Path, per_episode: float, updates: int) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"updates_per_episode": per_episode}))
+    shop.deliver(6)
+    learner = shop.learner()
+    turn(learner, 16)
+    assert learner.updates == updates
+    assert shop.hearer.last == "waiting for new episodes: all 6 have had their updates"
+
+
+def test_an_update_changes_the_policy_and_says_what_it_measured(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(4, Played(success=True))
+    learner = shop.learner()
+    before = shop.policy.dump()
+    turn(learner, 1)
+    assert shop.policy.dump() != before
+    assert shop.hearer.figures["gradient_norm"] > 0
+    assert "policy" in shop.hearer.figures
+
+
+def test_while_the_critic_warms_up_the_policy_stays_as_it_was(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(algorithm={"critic_warmup_updates": 3}))
+    shop.deliver(6, Played(success=True, invalid=(1,)))
+    learner = shop.learner()
+    entropies, values = opinion(shop.policy)
+    turn(learner, 3)
+    warmed = opinion(shop.policy)
+    assert warmed[0] == entropies
+    assert warmed[1] != values
+    turn(learner, 1)
+    assert opinion(shop.policy)[0] != entropies
+
+
+def test_idle_time_is_the_share_without_anything_to_learn(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    learner = shop.learner()
+    assert learner.idle_ratio == 0.0
+    learner.idle_s, learner.busy_s = 1.0, 3.0
+    assert learner.idle_ratio == 0.25
+
+
+# --- prioritised replay ---------------------------------------------------------------------------------------------
+
+
+def test_lessons_are_drawn_by_priority(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 40}, replay={"alpha": 1.0}))
+    shop.deliver(9, Played(priority=0.01))
+    shop.deliver(1, Played(priority=100.0, success=True))
+    shop.deliver(9, Played(priority=0.01))
+    noting = Noting()
+    turn(shop.learner(noting), 1)
+    (lesson,) = noting.lessons
+    assert int(lesson.success_B.sum()) >= 36
+    # What is drawn too often weighs less than what is drawn too seldom.
+    common, rare = lesson.weight_B[lesson.success_B > 0], lesson.weight_B[lesson.success_B == 0]
+    assert not len(rare) or float(common.max()) < float(rare.min())
+
+
+def test_priorities_are_refreshed_with_what_the_algorithm_found(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 60}, replay={"success_weight": 0.0}))
+    dull, surprising = shop.deliver(1), shop.deliver(1, Played(success=True))
+    learner = shop.learner(Noting())
+    learner.take_in(limit=10)
+    assert set(learner.replay.priorities().values()) == {1.0}
+    learner.update()
+    found = learner.replay.priorities()
+    assert found[dull[0]] < 1.0 < found[surprising[0]]
+
+
+def test_what_was_not_drawn_keeps_its_priority(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 1}))
+    ids = shop.deliver(6)
+    learner = shop.learner(Noting())
+    learner.take_in(limit=10)
+    learner.update()
+    kept = [id for id in ids if learner.replay.priorities()[id] == 1.0]
+    assert len(kept) == 5
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+def test_the_versions_on_the_steps_decide_what_is_too_stale_to_learn_from(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(replay={"max_staleness": 2}))
+    shop.deliver(3, Played(version=0))
+    fresh = shop.deliver(1, Played(version=2))
+    learner = shop.learner(Noting())
+    learner.take_in(limit=10)
+    for version in range(4):
+        learner.publish()
+        assert learner.version == version
+        assert learner.replay.num_eligible == (4 if version <= 2 else 1)
+    assert {sample.id for sample in learner.replay.sample(50)} == set(fresh)
+    learner.publish()
+    learner.publish()
+    assert learner.replay.num_eligible == 0
+    turn(learner)
+    assert learner.updates == 0
+
+
+def test_a_new_version_waits_for_its_time_and_for_an_update(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"publish_every_s": 10.0}))
+    shop.deliver(2, Played(wall_s=1.0))
+    learner = shop.learner()
+    learner.publish()
+    shop.now_s = 9.9
+    turn(learner)
+    assert (learner.updates, shop.newest_version()) == (2, 0)
+    shop.now_s = 10.0
+    turn(learner)
+    assert shop.newest_version() == 1
+    shop.now_s = 100.0
+    turn(learner)
+    assert shop.newest_version() == 1, "nothing was learnt since"
+
+
+def test_versions_do_not_follow_so_fast_that_a_usual_episode_arrives_too_stale(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"publish_every_s": 1.0}, replay={"max_staleness": 4}))
+    shop.deliver(20, Played(wall_s=60.0))
+    learner = shop.learner()
+    learner.publish()
+    learner.take_in(limit=100)
+    assert learner.publish_interval_s() == pytest.approx(60.0 / 4)
+    learner.update()
+    shop.now_s = 14.0
+    turn(learner, 1)
+    assert shop.newest_version() == 0
+    shop.now_s = 15.0
+    turn(learner, 1)
+    assert shop.newest_version() == 1
+
+
+def test_a_published_version_says_what_it_was_made_of(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(3)
+    learner = shop.learner()
+    turn(learner, 2)
+    learner.publish()
+    newest = shop.weights.latest()
+    assert newest is not None
+    assert (newest.updates, newest.episodes) == (2, 3)
+
+
+# --- taking turns ---------------------------------------------------------------------------------------------------
+
+
+def test_in_sync_mode_the_learner_waits_for_the_round_and_the_workers_for_the_version(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 4}))
+    learner = shop.learner()
+    learner.publish()
+    shop.deliver(3)
+    shop.now_s = 1000.0
+    turn(learner)
+    assert learner.updates == 0
+    assert shop.hearer.last == "waiting for the round: 3 of 4 episodes are in"
+    shop.deliver(1)
+    turn(learner, 3)
+    assert (learner.updates, shop.newest_version()) == (3, 0)
+    turn(learner)
+    assert (learner.updates, shop.newest_version()) == (4, 1)
+    shop.deliver(3)
+    turn(learner)
+    assert (learner.updates, shop.newest_version()) == (4, 1)
+    shop.deliver(1)
+    turn(learner, 8)
+    assert (learner.updates, shop.newest_version()) == (8, 2)
+
+
+# --- the whole run --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_begins_with_version_zero_and_ends_with_everything_taken_in_published_and_saved(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    learner = shop.learner()
+    turns = iter([False] * 5)
+
+    def stopping() -> bool:
+        assert shop.newest_version() >= 0
+        over = next(turns, True)
+        if over:
+            shop.deliver(2)
+        return over
+
+    shop.deliver(3)
+    learner.run(stopping)
+    assert learner.episodes == 5
+    assert shop.newest_version() == learner.version == 1
+    saved = shop.checkpoints.newest()
+    assert saved is not None
+    assert (saved.state.episodes, saved.state.updates) == (5, learner.updates)
+    assert shop.hearer.last == "done"

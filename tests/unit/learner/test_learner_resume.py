@@ -1,0 +1,162 @@
+"""A learner that is killed: every `shop.learner()` is a new life, and the one before never got to say goodbye."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from distrl.learner.loop import Learner
+from support.learners import Workshop, small_config
+from support.lessons import Played
+
+
+def held(learner: Learner) -> list[str]:
+    return list(learner.replay.priorities())
+
+
+def turn(learner: Learner, times: int) -> None:
+    for _ in range(times):
+        learner.step()
+
+
+def next_life(shop: Workshop) -> Learner:
+    learner = shop.learner()
+    assert learner.resume()
+    return learner
+
+
+def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None:
+    assert not Workshop(tmp_path).learner().resume()
+
+
+def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(4, Played(success=True))
+    shop.deliver(4)
+    first = shop.learner()
+    turn(first, 3)
+    first.save()
+    policy = shop.policy
+    second = next_life(shop)
+    assert second.replay.priorities() == first.replay.priorities()
+    assert second.replay.drawn == first.replay.drawn
+    for learner in (first, second):
+        for _ in range(3):
+            learner.update()
+    assert shop.policy is not policy
+    assert shop.policy.dump() == policy.dump()
+    assert second.replay.priorities() == first.replay.priorities()
+
+
+def test_what_came_after_the_checkpoint_is_taken_in_again_and_nothing_twice(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    before = shop.deliver(5)
+    first = shop.learner()
+    turn(first, 2)
+    first.save()
+    after = shop.deliver(3)
+    turn(first, 2)
+    assert held(first) == before + after
+    second = next_life(shop)
+    assert (second.episodes, held(second)) == (5, before)
+    turn(second, 1)
+    assert (second.episodes, held(second)) == (8, before + after)
+    assert second.take_in(limit=100) == 0
+
+
+def test_many_lives_lose_and_repeat_no_episode_and_version_numbers_only_grow(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"publish_every_s": 1.0}))
+    delivered = shop.deliver(3)
+    learner = shop.learner()
+    learner.publish()
+    learner.save()
+    versions = [0]
+    for life in range(5):
+        learner = next_life(shop)
+        assert learner.version == versions[-1]
+        for moment in range(4):
+            delivered += shop.deliver(1, Played(version=shop.newest_version()))
+            shop.now_s += 2.0
+            learner.step()
+            # Killed sometimes before and sometimes after it has saved.
+            if moment == 1 and life % 2:
+                learner.save()
+            versions.append(shop.newest_version())
+    learner = next_life(shop)
+    learner.take_in(limit=1000)
+    assert held(learner) == delivered
+    assert learner.episodes == len(delivered) == shop.store.count()
+    assert versions == sorted(versions)
+    assert versions[-1] > 5
+
+
+def test_a_version_that_was_published_after_the_checkpoint_keeps_its_number(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(4)
+    first = shop.learner()
+    first.publish()
+    first.save()
+    for _ in range(3):
+        first.take_in(limit=10)
+        first.update()
+        first.publish()
+    second = next_life(shop)
+    assert second.version == 3
+    second.publish()
+    assert shop.newest_version() == 4
+
+
+def test_a_resumed_learner_does_not_publish_before_it_has_learnt_something_new(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(3)
+    first = shop.learner()
+    turn(first, 3)
+    first.publish()
+    first.save()
+    second = next_life(shop)
+    shop.now_s = 1000.0
+    turn(second, 3)
+    assert shop.newest_version() == 0
+
+
+def test_a_round_that_was_cut_through_by_a_crash_is_still_waited_for(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 4}))
+    first = shop.learner()
+    first.publish()
+    shop.deliver(4)
+    turn(first, 5)
+    assert shop.newest_version() == 1
+    shop.deliver(2)
+    turn(first, 1)
+    first.save()
+    second = next_life(shop)
+    turn(second, 4)
+    assert (second.updates, shop.newest_version()) == (4, 1)
+    shop.deliver(2)
+    turn(second, 6)
+    assert (second.updates, shop.newest_version()) == (8, 2)
+
+
+def test_a_resumed_learner_remembers_how_long_episodes_take(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"publish_every_s": 1.0}, replay={"max_staleness": 4}))
+    shop.deliver(4, Played(wall_s=40.0))
+    first = shop.learner()
+    first.take_in(limit=10)
+    first.save()
+    assert next_life(shop).publish_interval_s() == first.publish_interval_s() == 10.0
+
+
+def test_a_damaged_newest_checkpoint_costs_time_but_no_episode(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    ids = shop.deliver(3)
+    first = shop.learner()
+    turn(first, 1)
+    first.save()
+    ids += shop.deliver(3)
+    turn(first, 2)
+    first.save()
+    newest = max((tmp_path / "checkpoints").iterdir())
+    (newest / "policy.safetensors").write_bytes(b"rubbish")
+    second = next_life(shop)
+    assert second.updates == 1
+    turn(second, 1)
+    assert held(second) == ids

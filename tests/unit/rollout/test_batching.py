@@ -1,0 +1,151 @@
+"""Decisions in batches: how many at once, by which version, and what an error does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from distrl.errors import StoreError
+from distrl.rollout.batching import Batcher, all_or_first_error
+from distrl.types import Action, Decision, Observation
+from support.rollouts import HANGS_S, Published, ScriptedPolicy, make_batcher
+
+SEEN = Observation(instruction="Turn the Wi-Fi on")
+
+
+def ask(batcher: Batcher, count: int) -> list[tuple[Decision, int]]:
+    """What `count` devices hear that ask at once."""
+
+    async def scene() -> list[tuple[Decision, int]]:
+        deciding = asyncio.create_task(batcher.run())
+        asking = [asyncio.create_task(batcher.decide(SEEN)) for _ in range(count)]
+        try:
+            async with asyncio.timeout(HANGS_S):
+                await asyncio.wait([deciding, *asking], return_when=asyncio.FIRST_COMPLETED)
+                if deciding.done():
+                    deciding.result()
+                return list(await asyncio.gather(*asking))
+        finally:
+            for task in (deciding, *asking):
+                task.cancel()
+
+    return asyncio.run(scene())
+
+
+def test_requests_share_a_batch_up_to_its_size() -> None:
+    policy = ScriptedPolicy()
+    batcher = make_batcher(policy, batch_size=8)
+    assert len(ask(batcher, 20)) == 20
+    assert policy.batches == [8, 8, 4]
+    assert (batcher.num_decisions, batcher.num_batches) == (20, 3)
+
+
+def test_a_request_waits_for_others_to_share_its_batch() -> None:
+    policy = ScriptedPolicy()
+    batcher = make_batcher(policy, batch_size=8, wait_s=0.05)
+
+    async def late() -> None:
+        deciding = asyncio.create_task(batcher.run())
+        first = asyncio.create_task(batcher.decide(SEEN))
+        await asyncio.sleep(0.005)  # the batcher is up and holds the first one back
+        await asyncio.gather(first, *(batcher.decide(SEEN) for _ in range(3)))
+        deciding.cancel()
+
+    asyncio.run(late())
+    assert policy.batches == [4]
+
+
+def test_a_request_that_was_given_up_takes_no_place_in_a_batch() -> None:
+    policy = ScriptedPolicy()
+    batcher = make_batcher(policy)
+
+    async def scene() -> None:
+        given_up = asyncio.create_task(batcher.decide(SEEN))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        wanted = asyncio.create_task(batcher.decide(SEEN))
+        deciding = asyncio.create_task(batcher.run())
+        await wanted
+        deciding.cancel()
+
+    asyncio.run(scene())
+    assert policy.batches == [1]
+
+
+def test_a_decision_names_the_version_that_made_it() -> None:
+    policy, weights = ScriptedPolicy(), Published(3)
+    batcher = make_batcher(policy, weights)
+    assert {version for _, version in ask(batcher, 4)} == {3}
+    assert policy.weights == b"3"
+    weights.newest = 5
+    batcher.swap()
+    assert (batcher.version, policy.weights) == (5, b"5")
+
+
+def test_before_anything_is_published_there_is_no_version() -> None:
+    batcher = make_batcher(ScriptedPolicy(), Published(-1))
+    batcher.swap()
+    assert batcher.version == -1
+
+
+def test_an_older_pointer_changes_nothing() -> None:
+    weights = Published(4)
+    batcher = make_batcher(ScriptedPolicy(), weights)
+    batcher.swap()
+    weights.newest = 2
+    batcher.swap()
+    assert batcher.version == 4
+
+
+def test_a_version_that_made_room_for_a_newer_one_is_passed_over() -> None:
+    weights = Published(1)
+    batcher = make_batcher(ScriptedPolicy(), weights)
+    batcher.swap()
+    weights.newest, weights.gone = 2, {2}
+    weights.on_load = lambda: setattr(weights, "newest", 7)
+    batcher.swap()
+    assert batcher.version == 1
+    batcher.swap()
+    assert batcher.version == 7
+
+
+def test_weights_that_are_damaged_for_good_end_the_worker() -> None:
+    weights = Published(2)
+    weights.gone = {2}
+    with pytest.raises(StoreError, match="gone"):
+        ask(make_batcher(ScriptedPolicy(), weights), 1)
+
+
+def test_an_error_in_the_policy_ends_the_batcher() -> None:
+    def fail(seen: Observation) -> Action:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ask(make_batcher(ScriptedPolicy(fail)), 2)
+
+
+def test_the_first_error_is_raised_while_others_still_wait() -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async def scene(of_background: bool) -> None:
+        waits = asyncio.create_task(asyncio.Event().wait())
+        fails = asyncio.create_task(fail())
+        tasks, background = ([waits], fails) if of_background else ([fails], waits)
+        async with asyncio.timeout(HANGS_S):
+            await all_or_first_error(tasks, background)  # type: ignore[arg-type]
+
+    for of_background in (True, False):
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(scene(of_background))
+
+
+def test_what_runs_beside_the_tasks_is_not_waited_for() -> None:
+    async def scene() -> None:
+        beside = asyncio.create_task(asyncio.Event().wait())
+        async with asyncio.timeout(HANGS_S):
+            await all_or_first_error([asyncio.create_task(asyncio.sleep(0))], beside)  # type: ignore[arg-type]
+        beside.cancel()
+
+    asyncio.run(scene())

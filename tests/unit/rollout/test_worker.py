@@ -1,0 +1,192 @@
+"""A worker on real simulated phones: it plays, stops in good order, and dies of bugs rather than hanging."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from distrl.config.load import load_config
+from distrl.config.schema import FaultConfig
+from distrl.errors import StoreError
+from distrl.rollout.worker import Worker, WorkerParts
+from distrl.telemetry.events import read_events
+from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory
+from support.rollouts import HANGS_S, LIMITS, Kept, OddPhone, Published, ScriptedPolicy, a_phone, make_parts, until
+
+FROZEN = FaultConfig(freeze_rate=1.0)
+
+
+def give_up_after_three(seen: Observation) -> Action:
+    return Finish(status="impossible") if len(seen.recent) == 3 else Press("back")
+
+
+def kept_by(parts: WorkerParts) -> Kept:
+    assert isinstance(parts.sink, Kept)
+    return parts.sink
+
+
+def run(parts: WorkerParts, enough: Callable[[Worker], bool]) -> Worker:
+    """Let a worker play until there is enough, then stop it."""
+
+    async def scene() -> Worker:
+        worker = Worker(parts)
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(HANGS_S):
+            await until(lambda: working.done() or enough(worker))
+            worker.stop()
+            await working
+        return worker
+
+    return asyncio.run(scene())
+
+
+def make(folder: Path, *, phones: int = 4, policy: Any = None, weights: Published | None = None) -> WorkerParts:
+    devices = [a_phone(f"worker-0/phone-{number}") for number in range(phones)]
+    return make_parts(folder, policy or ScriptedPolicy(give_up_after_three), weights or Published(), devices)
+
+
+def test_every_episode_is_kept_once_acknowledged_and_counted(tmp_path: Path) -> None:
+    parts = make(tmp_path)
+    worker = run(parts, lambda worker: worker.tally.episodes >= 20)
+    kept = kept_by(parts).trajectories
+    assert len({trajectory.id for trajectory in kept}) == len(kept) == worker.tally.episodes >= 20
+    assert {trajectory.worker for trajectory in kept} == {"worker-0"}
+    assert len({trajectory.device for trajectory in kept}) == 4
+    acknowledged = [
+        event["id"] for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "acknowledged"
+    ]
+    assert acknowledged == [trajectory.id for trajectory in kept]
+    assert worker.tally.steps == sum(len(trajectory.steps) for trajectory in kept)
+    assert worker.num_playing == 0
+
+
+def test_new_weights_are_taken_while_episodes_run_and_none_is_dropped(tmp_path: Path) -> None:
+    weights = Published(0)
+
+    def act(seen: Observation) -> Action:
+        weights.newest += 1
+        return give_up_after_three(seen)
+
+    parts = make(tmp_path, policy=ScriptedPolicy(act), weights=weights)
+    sink = kept_by(parts)
+    run(parts, lambda worker: worker.tally.episodes >= 30)
+    steps = [[step.version for step in trajectory.steps] for trajectory in sink.trajectories]
+    assert all(versions == sorted(versions) for versions in steps)
+    assert all(
+        len(versions) == 4
+        for versions, one in zip(steps, sink.trajectories, strict=True)
+        if one.ending is Ending.FINISHED
+    )
+    assert all(len(set(versions)) == len(versions) for versions in steps)
+
+
+def test_a_worker_waits_for_the_first_weights_and_says_so(tmp_path: Path) -> None:
+    weights = Published(-1)
+    parts = make(tmp_path, weights=weights)
+    worker = run(parts, lambda worker: bool(worker.waiting))
+    assert worker.waiting == "the first weights from the learner"
+    assert kept_by(parts).trajectories == []
+
+
+def test_what_still_runs_at_the_end_is_cut_off_and_kept(tmp_path: Path) -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [OddPhone("perform", 4, hang)])
+    worker = run(parts, lambda worker: parts.batcher.num_decisions == 4)
+    (found,) = kept_by(parts).trajectories
+    assert (found.ending, len(found.steps), worker.tally.cut) == (Ending.TIME_LIMIT, 3, 1)
+    assert found.last is not None
+    assert not [event for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "device_lost"]
+
+
+def test_a_device_that_is_stuck_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    phone = a_phone("p0", faults=FROZEN)
+    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [phone])
+    worker = run(replace(parts, limits=replace(LIMITS, step_deadline_s=3600.0)), lambda worker: worker.num_playing == 1)
+    assert worker.num_playing == 0
+    assert kept_by(parts).trajectories == []  # not one step had been taken
+
+
+def test_a_frozen_device_is_given_back_as_lost_and_the_others_play_on(tmp_path: Path) -> None:
+    devices = [a_phone("bad", faults=FROZEN), a_phone("good")]
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices)
+    parts = replace(parts, limits=replace(LIMITS, step_deadline_s=0.02))
+    worker = run(parts, lambda worker: worker.tally.losses >= 2 and worker.tally.episodes >= 20)
+    assert {trajectory.device for trajectory in kept_by(parts).trajectories} == {"good"}
+    lost = [event for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "device_lost"]
+    assert {event["device"] for event in lost} == {"bad"}
+    assert worker.health()["restarting"] + worker.health()["quarantined"] <= 1
+
+
+def test_a_phone_that_fails_on_purpose_is_seen_recovering(tmp_path: Path) -> None:
+    faults = FaultConfig(fail_device="p0", fail_after_steps=6)
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), [a_phone("p0", faults=faults)])
+    run(parts, lambda worker: worker.tally.episodes >= 5)
+    kept = kept_by(parts).trajectories
+    assert [trajectory.ending for trajectory in kept[:4]] == [
+        Ending.FINISHED,
+        Ending.DEVICE_LOST,
+        Ending.FINISHED,
+        Ending.FINISHED,
+    ]
+
+
+def test_an_error_in_the_policy_ends_the_worker_with_that_error(tmp_path: Path) -> None:
+    def fail(seen: Observation) -> Action:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run(make(tmp_path, policy=ScriptedPolicy(fail)), lambda worker: False)
+
+
+def test_a_store_that_cannot_take_an_episode_ends_the_worker(tmp_path: Path) -> None:
+    parts = make(tmp_path)
+
+    def full(trajectory: Trajectory) -> None:
+        raise StoreError("the disk is full")
+
+    kept_by(parts).on_add = full
+    with pytest.raises(StoreError, match="full"):
+        run(parts, lambda worker: False)
+
+
+SYNC = load_config(None, {"learner.mode": "sync", "learner.round_episodes": 6, "rollout.workers": 1})
+
+
+def test_in_sync_mode_a_worker_plays_its_share_of_each_version_exactly(tmp_path: Path) -> None:
+    weights = Published(0)
+    devices = [a_phone(f"p{number}") for number in range(4)]
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), weights, devices, SYNC)
+    kept = kept_by(parts)
+
+    def learn(trajectory: Trajectory) -> None:
+        if len(kept.trajectories) + 1 == 6 * (weights.newest + 1):
+            weights.newest += 1
+
+    kept.on_add = learn
+    run(parts, lambda worker: weights.newest == 3)
+    by_version = Counter(trajectory.version for trajectory in kept.trajectories)
+    assert [by_version[version] for version in range(3)] == [6, 6, 6]
+
+
+def test_in_sync_mode_what_an_earlier_life_delivered_counts(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), [a_phone()], SYNC)
+    parts = replace(parts, delivered=lambda version: 4)
+    run(parts, lambda worker: worker.waiting.startswith("version") and not worker.num_playing)
+    assert len(kept_by(parts).trajectories) == 2
+
+
+def test_in_sync_mode_an_episode_that_came_to_nothing_is_played_again(tmp_path: Path) -> None:
+    # The very first action fails, so nothing is recorded; without a second try the round would never be full.
+    faults = FaultConfig(fail_device="p0", fail_after_steps=1)
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), [a_phone("p0", faults=faults)], SYNC)
+    worker = run(parts, lambda worker: worker.waiting.startswith("version") and not worker.num_playing)
+    assert worker.tally.losses == 1
+    assert len(kept_by(parts).trajectories) == 6

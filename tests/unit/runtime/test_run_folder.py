@@ -1,0 +1,82 @@
+"""A run's folder: made whole or not at all, and found again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from distrl.config.load import load_config
+from distrl.config.schema import Config
+from distrl.errors import StoreError
+from distrl.runtime import run_folder
+from distrl.runtime.run_folder import create_run, disk_errors, open_run
+from distrl.runtime.spent import Spent, read_spent
+
+NOW = datetime(2026, 5, 4, 12, 30, 15)
+
+
+def in_root(root: Path) -> Config:
+    return load_config(None, {"run.root": str(root), "run.name": "try", "run.seed": 4})
+
+
+def test_a_new_run_holds_its_settings_and_the_machine(tmp_path: Path) -> None:
+    run = create_run(in_root(tmp_path / "new" / "runs"), now=NOW)
+    assert run.name == "20260504-123015-try"
+    assert open_run(run.path).config() == in_root(tmp_path / "new" / "runs")
+    described = json.loads((run.path / "env.json").read_text())
+    assert described["cores"] >= 1
+    assert str(tmp_path) not in (run.path / "env.json").read_text()
+
+
+def test_two_runs_of_one_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    names = [create_run(in_root(tmp_path), now=NOW).name for _ in range(3)]
+    assert names == ["20260504-123015-try", "20260504-123015-try-2", "20260504-123015-try-3"]
+
+
+def test_a_file_where_the_root_should_be_is_named_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("mine")
+    for root in (tmp_path / "runs", tmp_path / "runs" / "below"):
+        with pytest.raises(StoreError, match=r"--run\.root"):
+            create_run(in_root(root), now=NOW)
+    assert (tmp_path / "runs").read_text() == "mine"
+
+
+def test_a_run_that_could_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(run_folder, "replace", full)
+    with pytest.raises(StoreError, match="free some space"):
+        create_run(in_root(tmp_path), now=NOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_something_that_is_no_run_is_refused_and_the_runs_there_are_named(tmp_path: Path) -> None:
+    create_run(in_root(tmp_path), now=NOW)
+    for path in (tmp_path / "20260504-123015-tri", tmp_path):
+        with pytest.raises(StoreError, match="is no run folder"):
+            open_run(path)
+    with pytest.raises(StoreError, match="20260504-123015-try"):
+        open_run(tmp_path / "20260504-123015-tri")
+
+
+def test_only_what_the_owner_of_a_disk_can_mend_is_called_a_store_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="free some space"), disk_errors(tmp_path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(ConnectionResetError), disk_errors(tmp_path):
+        raise ConnectionResetError(errno.ECONNRESET, "a bug")
+
+
+def test_what_was_spent_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "progress.json"
+    assert read_spent(path) == Spent()
+    path.write_text('{"wall_s": 3.5, "restarts": 2}')
+    assert read_spent(path) == Spent(wall_s=3.5, restarts=2)
+    path.write_text('{"wall_s": ')
+    with pytest.raises(StoreError, match="remove"):
+        read_spent(path)

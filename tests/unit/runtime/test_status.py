@@ -1,0 +1,125 @@
+"""What a folder says of its run, and the figures of one that has ended."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from distrl.config.load import config_hash, load_config
+from distrl.config.schema import Config
+from distrl.errors import StoreError
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.locks import take
+from distrl.runtime.run_folder import RunFolder, create_run
+from distrl.runtime.spent import Spent
+from distrl.runtime.status import read_status
+from distrl.runtime.summary import read_summary, summarise
+from distrl.telemetry.events import EventLog
+from distrl.telemetry.pulse import Pulse, read_heartbeat
+from support.trajectories import make_trajectory
+
+# As ARCHITECTURE asks; other programs read these names.
+SUMMARY_KEYS = {
+    "success_before", "success_after", "episodes", "steps", "wall_s", "policy_version", "device_utilisation",
+    "learner_idle_ratio", "staleness_mean", "staleness_max", "lost_episodes", "duplicate_episodes", "restarts",
+    "seed", "config_hash",
+}  # fmt: skip
+SPENT = Spent(wall_s=20.0, collect_s=10.0, busy_s=38.0, restarts=2)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_config(None, {"run.root": str(tmp_path), "rollout.workers": 2, "devices.per_worker": 2})
+
+
+@pytest.fixture
+def run(config: Config) -> RunFolder:
+    """A run with three episodes, of which the workers were told."""
+    made = create_run(config, now=datetime(2026, 5, 4))
+    with ExperienceStore(made.experience) as store:
+        for number, worker in enumerate(("worker-0", "worker-1", "worker-0")):
+            store.add(replace(make_trajectory(f"e{number}"), worker=worker))
+            EventLog(made.log(worker)).write("acknowledged", id=f"e{number}", success=True)
+    return made
+
+
+def test_a_summary_holds_what_other_programs_read(run: RunFolder, config: Config) -> None:
+    summary = summarise(run, config, SPENT)
+    written = json.loads(run.summary.read_text())
+    assert written.keys() >= SUMMARY_KEYS
+    assert (summary.episodes, summary.steps, summary.restarts) == (3, 12, 2)
+    assert summary.device_utilisation == pytest.approx(38.0 / (4 * 10.0))
+    assert (summary.lost_episodes, summary.duplicate_episodes) == (0, 0)
+    assert written["config_hash"] == config_hash(config)
+    assert read_summary(run) == summary
+
+
+def test_an_episode_whose_file_is_gone_is_lost(run: RunFolder, config: Config) -> None:
+    next(run.experience.glob("episodes/*/e1.ep")).unlink()
+    assert summarise(run, config, SPENT).lost_episodes == 1
+
+
+def test_an_episode_that_was_acknowledged_and_is_not_in_the_store_is_lost(run: RunFolder, config: Config) -> None:
+    EventLog(run.log("worker-1")).write("acknowledged", id="never-arrived", success=True)
+    assert summarise(run, config, SPENT).lost_episodes == 1
+
+
+def test_an_episode_that_is_there_twice_is_doubled(run: RunFolder, config: Config) -> None:
+    source = next(run.experience.glob("episodes/*/e1.ep"))
+    (source.parent / "copy.ep").write_bytes(source.read_bytes())
+    assert summarise(run, config, SPENT).duplicate_episodes == 1
+
+
+def test_an_episode_that_a_kill_left_without_a_row_is_found_again(run: RunFolder, config: Config) -> None:
+    for leftover in run.experience.glob("index.sqlite*"):
+        leftover.unlink()
+    summary = summarise(run, config, SPENT)
+    assert (summary.episodes, summary.lost_episodes) == (3, 0)
+
+
+def test_a_damaged_summary_is_named(run: RunFolder) -> None:
+    run.summary.write_text("{")
+    with pytest.raises(StoreError, match="damaged"):
+        read_summary(run)
+
+
+def test_a_run_is_live_while_its_supervisor_lives(run: RunFolder, config: Config) -> None:
+    assert read_status(run, now_s=0.0).phase == "stopped"
+    lock = take(run.lock("supervisor"), wait_s=0.0, what="it")
+    assert read_status(run, now_s=0.0).phase == "live"
+    lock.release()
+    summarise(run, config, SPENT, interrupted=True)
+    assert read_status(run, now_s=0.0).phase == "stopped"
+    summarise(run, config, SPENT)
+    status = read_status(run, now_s=0.0)
+    assert (status.phase, status.episodes, status.steps) == ("finished", 3, 12)
+
+
+def test_roles_are_alive_by_their_lock_and_not_by_a_number_that_may_be_someone_elses(run: RunFolder) -> None:
+    # The heartbeat names this very process, which lives, and is no worker.
+    Pulse(run.pulses, "worker-0", interval_s=0.0).doing("playing: 4 episodes")
+    heartbeat = read_heartbeat(run.pulses, "worker-0")
+    assert heartbeat is not None
+    (role,) = read_status(run, now_s=heartbeat.beat_s + 30.0).roles
+    assert (role.alive, role.note) == (False, "last heard of 30 s ago")
+    lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
+    (role,) = read_status(run, now_s=heartbeat.beat_s).roles
+    lock.release()
+    assert (role.alive, role.note) == (True, "")
+
+
+def test_the_last_troubles_are_told_in_order(run: RunFolder) -> None:
+    supervisor, worker = (
+        EventLog(run.log("supervisor"), clock=lambda: 2.0),
+        EventLog(run.log("worker-0"), clock=lambda: 1.0),
+    )
+    supervisor.write("died", role="learner", why="killed by SIGKILL", restarts=1, again_in_s=0.2)
+    worker.write("device_lost", device="worker-0/phone-1", why="crash")
+    Pulse(run.pulses, "learner", interval_s=0.0)
+    status = read_status(run, now_s=0.0)
+    assert status.troubles == ["worker-0/phone-1 lost: crash", "learner died: killed by SIGKILL"]
+    assert status.roles[0].restarts == 1

@@ -1,0 +1,44 @@
+"""Logs of one JSON object a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from distrl.telemetry.events import EventLog, read_events
+
+
+def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "logs" / "worker-0.jsonl", clock=lambda: 12.34567)
+    log.write("acknowledged", id="a", success=True)
+    log.write("device_lost", device="phone-3", why="crash")
+    log.close()
+    assert read_events(tmp_path / "logs" / "worker-0.jsonl") == [
+        {"time_s": 12.346, "event": "acknowledged", "id": "a", "success": True},
+        {"time_s": 12.346, "event": "device_lost", "device": "phone-3", "why": "crash"},
+    ]
+
+
+def test_a_new_life_goes_on_in_the_same_log(tmp_path: Path) -> None:
+    for life in range(3):
+        log = EventLog(tmp_path / "learner.jsonl")
+        log.write("resumed", life=life)
+        log.close()
+    assert [event["life"] for event in read_events(tmp_path / "learner.jsonl")] == [0, 1, 2]
+
+
+def test_every_line_is_on_disk_when_write_returns(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "x.jsonl")
+    log.write("one")
+    assert len(read_events(tmp_path / "x.jsonl")) == 1
+
+
+def test_a_line_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    EventLog(path).write("one")
+    with path.open("ab") as file:
+        file.write(b'{"time_s": 1, "eve')
+    assert [event["event"] for event in read_events(path)] == ["one"]
+
+
+def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert read_events(tmp_path / "none.jsonl") == []

@@ -17,7 +17,7 @@ help:
 
 train: $(READY)
 	@echo "== training on simulated phones"
-	@$(BIN)/distrl train $(ARGS)
+	@$(BIN)/distrl train configs/first-run.toml $(ARGS)
 
 test: check unit integration
 

@@ -73,7 +73,7 @@ class RunConfig(_Section, frozen=True):
 
 
 class TasksConfig(_Section, frozen=True):
-    suite: str = "sim-general"
+    suite: str = "sim-start"
     """Which tasks to train on: see `distrl tasks list`."""
     max_oracle_steps: CountOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
@@ -82,7 +82,7 @@ class TasksConfig(_Section, frozen=True):
 class DevicesConfig(_Section, frozen=True):
     kind: Literal["sim"] = "sim"
     """What the workers drive."""
-    per_worker: Count = 96
+    per_worker: Count = 112
     """Devices that each worker process drives at once."""
     wild: WildConfig = WildConfig()
     latency: LatencyConfig = LatencyConfig()
@@ -126,7 +126,7 @@ class PolicyConfig(_Section, frozen=True):
 class WarmStartConfig(_Section, frozen=True):
     demonstrations: CountOrNone = 160
     """Oracle episodes to clone before training; 0: start from nothing."""
-    epochs: Count = 12
+    epochs: Count = 30
     """Passes over them."""
     learning_rate: Positive = 2e-3
     """Of the cloning."""
@@ -191,7 +191,7 @@ class LearnerConfig(_Section, frozen=True):
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 0.5
+    updates_per_episode: Positive = 0.3
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""

@@ -71,7 +71,7 @@ class WeightsFolder:
 
     def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
         """Put a version's weights into `policy` after checking them."""
-        path = self._folder / version.file
+        path = self._folder / Path(version.file).name
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:

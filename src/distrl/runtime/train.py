@@ -108,9 +108,7 @@ class Session:
     def _playing(self) -> bool:
         """Whether a worker plays: in a run that is resumed, it first has to load its libraries."""
         beats = [status.heartbeat for status in self._runtime.status() if status.alive]
-        return any(
-            b.role.startswith("worker") and b.phase == "doing" and b.beat_s > self._started_s for b in beats if b
-        )
+        return any(beat.role.startswith("worker") and beat.phase == "doing" for beat in beats if beat)
 
     def _over(self) -> bool:
         limits, stats = self._config.run, self._store.stats

@@ -18,6 +18,8 @@ BARE = AlgorithmConfig(
     trace=1.0,
     rho_max=1.0,
     advantage="signed",
+    learn_from="all",
+    importance=True,
     scale_advantages=False,
     value_weight=0.5,
     entropy_weight=0.0,
@@ -187,6 +189,25 @@ def test_the_ratio_is_clipped_at_rho_max() -> None:
     lesson = make_lesson(Drawn(reward=[1.0], value=[0.5], ratio=[50.0]))
     learn(lesson, with_settings(rho_max=2.0))
     assert float(credit(lesson)) == pytest.approx(2.0 * 0.5)
+
+
+def test_learning_from_successes_raises_nothing_that_a_failure_did() -> None:
+    lucky = msgspec.structs.replace(OFF_POLICY, success=True)
+    lesson, everything = make_lesson(OFF_POLICY, lucky, DISAPPOINTING), make_lesson(OFF_POLICY, lucky, DISAPPOINTING)
+    learn(lesson, with_settings(learn_from="successes"))
+    learn(everything)
+    assert (credit(everything)[0] > 0).all()
+    assert credit(lesson)[0].tolist() == [0.0] * 3
+    assert credit(lesson)[1:].tolist() == credit(everything)[1:].tolist()
+
+
+def test_without_importance_every_trajectory_is_taken_as_if_the_present_policy_had_acted() -> None:
+    on_policy = msgspec.structs.replace(OFF_POLICY, ratio=())
+    lesson, expected = make_lesson(OFF_POLICY, DISAPPOINTING), make_lesson(on_policy, DISAPPOINTING)
+    learn(lesson, with_settings(importance=False))
+    learn(expected)
+    assert torch.allclose(credit(lesson), credit(expected), atol=1e-6)
+    assert torch.allclose(gradient(lesson.value_logit_BT), gradient(expected.value_logit_BT), atol=1e-6)
 
 
 # --- the critic -----------------------------------------------------------------------------------------------------

@@ -238,6 +238,19 @@ def test_in_sync_mode_the_learner_waits_for_the_round_and_the_workers_for_the_ve
     assert (learner.updates, shop.newest_version()) == (8, 2)
 
 
+@pytest.mark.parametrize("settings", [{"first_update_episodes": 50}, {"updates_per_episode": 0.01}])
+def test_in_sync_mode_a_full_round_always_brings_a_version_so_that_nobody_waits_for_ever(
+    tmp_path: Path, settings: dict[str, object]
+) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 2, **settings}))
+    learner = shop.learner()
+    learner.publish()
+    for version in (1, 2, 3):
+        shop.deliver(2, Played(version=version - 1))
+        turn(learner)
+        assert shop.newest_version() == version
+
+
 # --- the whole run --------------------------------------------------------------------------------------------------
 
 

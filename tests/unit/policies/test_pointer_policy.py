@@ -9,7 +9,7 @@ from torch import Tensor
 from distrl.config.schema import PolicyConfig
 from distrl.errors import StoreError
 from distrl.policies.base import Scores
-from distrl.policies.pointer.features import encode
+from distrl.policies.pointer.features import encode, rename
 from distrl.policies.pointer.grammar import KINDS, POINTING, TYPE, Choice, to_action
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.policies.pointer.words import read
@@ -218,6 +218,22 @@ def test_without_string_matching_the_policy_is_not_told_what_stands_in_both_text
 def test_the_switch_for_string_matching_reaches_the_policy() -> None:
     assert tiny_policy(string_match=True).encode(SMALL).word_features_IF.any()
     assert not tiny_policy(string_match=False).encode(SMALL).word_features_IF.any()
+
+
+def test_renaming_swaps_shared_words_everywhere_at_once_and_leaves_the_rest() -> None:
+    item = encode(SMALL, string_match=True)
+    renamed = rename(item, 1.0, np.random.default_rng(0))
+    # "mail" stands in the instruction (last) and on the first element.
+    assert renamed.words_I[-1] == renamed.element_words_EW[0, 0] != item.words_I[-1]
+    assert np.array_equal(renamed.words_I[:-1], item.words_I[:-1])
+    assert np.array_equal(renamed.element_words_EW[1:], item.element_words_EW[1:])
+    assert np.array_equal(renamed.element_words_EW == 0, item.element_words_EW == 0)
+    assert rename(item, 0.0, np.random.default_rng(0)) is item
+
+
+def test_decisions_are_made_on_the_words_as_they_are() -> None:
+    policy = PointerPolicy(PolicyConfig(width=16, layers=1, rename_share=1.0), seed=0)
+    assert len({decision.logp for decision in decide(policy, [SMALL] * 5, temperature=0.0)}) == 1
 
 
 def test_the_default_policy_has_under_a_million_parameters() -> None:

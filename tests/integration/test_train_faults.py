@@ -1,0 +1,137 @@
+"""Real runs in which processes are killed: they finish, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.runs import (
+    SLOW,
+    Training,
+    check_exactly_once,
+    distrl,
+    heartbeat,
+    kill,
+    last_json,
+    living,
+    num_episodes,
+    reborn,
+)
+
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.locks import held
+from distrl.telemetry.events import read_events
+
+BEGUN: list[Training] = []
+
+
+@pytest.fixture(autouse=True)
+def leave_nothing_running() -> Iterator[None]:
+    yield
+    while BEGUN:
+        BEGUN.pop().stop()
+
+
+def begin(root: Path, **changes: object) -> Training:
+    BEGUN.append(Training.begin(root, **{key.replace(".", "__"): value for key, value in {**SLOW, **changes}.items()}))
+    return BEGUN[-1]
+
+
+def resume(training: Training) -> Training:
+    BEGUN.append(Training.resume(training.run))
+    return BEGUN[-1]
+
+
+def test_a_worker_and_the_learner_are_killed_in_the_middle_and_nothing_is_lost(tmp_path: Path) -> None:
+    training = begin(tmp_path, run__episodes=160)
+    run = training.run
+    training.until(lambda: num_episodes(run) >= 15)
+    worker = kill(run, "worker-1")
+    training.until(lambda: num_episodes(run) >= 30)
+    learner = kill(run, "learner")
+    training.until(lambda: reborn(run, "worker-1", worker) and reborn(run, "learner", learner))
+    summary = training.finish()
+    assert (summary["lost_episodes"], summary["duplicate_episodes"], summary["restarts"]) == (0, 0, 2)
+    assert summary["episodes"] == check_exactly_once(run) >= 160
+    deaths = [(e["role"], e["why"]) for e in read_events(run.log("supervisor")) if e["event"] == "died"]
+    assert deaths == [("worker-1", "killed by SIGKILL"), ("learner", "killed by SIGKILL")]
+    assert "resumed" in {event["event"] for event in read_events(run.log("learner"))}
+    assert living(run) == []
+
+
+def test_ctrl_c_finishes_and_saves_and_the_run_goes_on_to_its_end(tmp_path: Path) -> None:
+    training = begin(tmp_path, run__episodes=120)
+    run = training.run
+    settings = run.config_file.read_bytes()
+    training.until(lambda: num_episodes(run) >= 20)
+    training.process.send_signal(signal.SIGINT)
+    summary = training.finish()
+    assert (summary["interrupted"], summary["lost_episodes"], summary["success_after"]) == (True, 0, None)
+    first = check_exactly_once(run)
+    assert 20 <= first < 120
+    assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "stopped"
+
+    summary = resume(training).finish()
+    assert (summary["interrupted"], summary["lost_episodes"], summary["duplicate_episodes"]) == (False, 0, 0)
+    assert summary["episodes"] == check_exactly_once(run) >= 120
+    assert summary["success_after"] is not None
+    assert run.config_file.read_bytes() == settings
+    with ExperienceStore(run.experience) as store:  # what the first session collected is there, in its old place
+        assert [row.seq for row in store.after(0, first)] == list(range(1, first + 1))
+
+    again = distrl("train", "--resume", run.path)
+    assert again.returncode == 2
+    assert "is finished" in again.stderr
+
+
+def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(tmp_path: Path) -> None:
+    training = begin(tmp_path, run__episodes=140)
+    run = training.run
+    training.until(lambda: num_episodes(run) >= 20)
+    status = last_json(distrl("status", run.path, "--json").stdout)
+    assert status["phase"] == "live"
+    assert {role["role"] for role in status["roles"] if role["alive"]} == {
+        "learner",
+        "worker-0",
+        "worker-1",
+        "evaluator",
+    }
+    second = distrl("train", "--resume", run.path)
+    assert (second.returncode, f"in use by process {training.process.pid}" in second.stderr) == (2, True)
+
+    orphans = [heartbeat(run, role).pid for role in living(run)]
+    os.killpg(training.process.pid, signal.SIGKILL)
+    training.process.wait()
+    # At once, while the roles of the first session may still be about to notice: two lives of one never overlap.
+    summary = resume(training).finish()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in orphans)
+    assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
+    assert summary["episodes"] == check_exactly_once(run) >= 140
+    assert living(run) == []
+    assert not held(run.lock("supervisor"))
+    assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "finished"
+
+
+def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(tmp_path: Path) -> None:
+    training = begin(
+        tmp_path, run__episodes=50, learner__mode="sync", learner__round_episodes=10, learner__first_update_episodes=64
+    )
+    run = training.run
+    training.until(lambda: num_episodes(run) >= 13)
+    kill(run, "worker-0")
+    summary = training.finish()
+    assert (summary["restarts"], summary["lost_episodes"]) == (1, 0)
+    assert summary["staleness_max"] <= 8
+    check_exactly_once(run)
+    with ExperienceStore(run.experience) as store:
+        by_version: dict[int, int] = {}
+        for row in store.after(0, 1000):
+            by_version[row.version] = by_version.get(row.version, 0) + 1
+    # Every version but the last, which the end cut short, was played for one round exactly.
+    rounds = [by_version[version] for version in sorted(by_version)]
+    assert rounds[:-1] == [10] * (len(rounds) - 1)
+    assert len(rounds) >= 5
+    assert heartbeat(run, "learner").figures["updates"] > 0

@@ -1,0 +1,172 @@
+"""Real training runs in processes of their own, small enough for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distrl.experience.store import ExperienceStore
+from distrl.learner.checkpoint import CheckpointFolder
+from distrl.runtime.locks import held
+from distrl.runtime.run_folder import RunFolder
+from distrl.telemetry.events import read_events
+from distrl.telemetry.pulse import Heartbeat, read_heartbeat
+
+PATIENCE_S = 180.0
+"""Generous: on a busy machine, loading torch alone takes ten seconds, and several processes do."""
+
+TINY = {
+    "run.minutes": 0,
+    "run.episodes": 60,
+    "tasks.suite": "sim-start",
+    "devices.per_worker": 3,
+    "devices.latency.profile": "instant",
+    "rollout.workers": 2,
+    "policy.width": 16,
+    "policy.layers": 1,
+    "warm_start.demonstrations": 20,
+    "warm_start.epochs": 1,
+    "learner.first_update_episodes": 8,
+    "learner.batch_trajectories": 4,
+    "learner.publish_every_s": 0.3,
+    "learner.checkpoint_every_s": 0.5,
+    "evaluation.episodes": 10,
+    "evaluation.every_s": 0,
+    "runtime.heartbeat_s": 0.1,
+    "runtime.silent_after_s": 60,
+}
+SLOW = {"devices.latency.profile": "emulator", "devices.latency.time_scale": 0.03, "devices.latency.stall_rate": 0}
+"""Phones that take long enough for something to happen in the middle of an episode."""
+
+
+def distrl(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    command = [sys.executable, "-m", "distrl", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
+
+
+def last_json(stdout: str) -> dict[str, Any]:
+    """The object on the last line."""
+    found: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+    return found
+
+
+def flags(settings: dict[str, Any]) -> list[str]:
+    """A configuration as flags."""
+    return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+
+
+class Training:
+    """A `distrl train` under way."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "distrl", "train", *map(str, arguments), "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.run = RunFolder(Path("nowhere"))
+
+    @classmethod
+    def begin(cls, root: Path, **changes: Any) -> Training:
+        """A new run of tiny settings, with changes (`run__episodes=5`), once its folder is there."""
+        settings = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
+        training = cls(*flags({**settings, "run.root": root}))
+        training.until(lambda: any(root.glob("*/config.toml")))
+        training.run = RunFolder(next(root.glob("*/config.toml")).parent)
+        return training
+
+    @classmethod
+    def resume(cls, run: RunFolder) -> Training:
+        """A run that goes on."""
+        training = cls("--resume", run.path)
+        training.run = run
+        return training
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for something that this run should come to."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not holds():
+            if self.process.poll() is not None:
+                raise AssertionError(f"it ended too early: {self.process.communicate()}")
+            assert time.monotonic() < until_s, "it took too long"
+            time.sleep(0.02)
+
+    def finish(self) -> dict[str, Any]:
+        """The summary of a run that ends well."""
+        out, errors = self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.returncode == 0, errors
+        return last_json(out)
+
+    def stop(self) -> None:
+        """End it, whatever it is doing; nothing is left behind."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        gone_by_s = time.monotonic() + PATIENCE_S
+        while living(self.run) and time.monotonic() < gone_by_s:
+            for role in living(self.run):
+                kill(self.run, role)
+            time.sleep(0.05)
+
+
+def num_episodes(run: RunFolder) -> int:
+    """Episodes in the store; 0 before there is one."""
+    if not (run.experience / "index.sqlite").exists():
+        return 0
+    with ExperienceStore(run.experience) as store:
+        return store.count()
+
+
+def role_names(run: RunFolder) -> list[str]:
+    """Every role that has spoken."""
+    return sorted(path.stem for path in run.pulses.glob("*.json"))
+
+
+def living(run: RunFolder) -> list[str]:
+    """The roles whose processes live."""
+    return [name for name in role_names(run) if held(run.lock(name))]
+
+
+def heartbeat(run: RunFolder, role: str) -> Heartbeat:
+    """What a role said last."""
+    found = read_heartbeat(run.pulses, role)
+    assert found is not None
+    return found
+
+
+def kill(run: RunFolder, role: str) -> int:
+    """Kill a role's process the hard way; which it was."""
+    pid = int(run.lock(role).read_text() or 0)
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def reborn(run: RunFolder, role: str, than: int) -> bool:
+    """Whether a later life of a role has said something."""
+    found = read_heartbeat(run.pulses, role)
+    return found is not None and found.pid != than
+
+
+def check_exactly_once(run: RunFolder) -> int:
+    """Nothing lost, nothing doubled, and the learner has taken each episode in once; how many there are."""
+    with ExperienceStore(run.experience) as store:
+        rows, audit = store.after(0, 1_000_000), store.audit()
+    assert (audit.missing, audit.duplicates) == ((), ())
+    acknowledged = [
+        event["id"] for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)
+        if event["event"] == "acknowledged"
+    ]  # fmt: skip
+    assert len(acknowledged) == len(set(acknowledged))
+    assert set(acknowledged) <= {row.id for row in rows}
+    checkpoint = CheckpointFolder(run.checkpoints).newest()
+    assert checkpoint is not None
+    assert (checkpoint.state.episodes, checkpoint.state.cursor) == (len(rows), rows[-1].seq)
+    return len(rows)

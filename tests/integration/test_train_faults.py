@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.locks import held
+from distrl.telemetry.events import read_events
 from support.runs import (
     SLOW,
     Training,
@@ -20,10 +24,6 @@ from support.runs import (
     num_episodes,
     reborn,
 )
-
-from distrl.experience.store import ExperienceStore
-from distrl.runtime.locks import held
-from distrl.telemetry.events import read_events
 
 BEGUN: list[Training] = []
 

@@ -131,6 +131,7 @@ def make_lesson(*rows: Drawn) -> Lesson:
         changed_BT=_pad([[1.0] * len(row.reward) for row in rows]).bool(),
         mask_BT=_pad([[1.0] * len(row.reward) for row in rows]).bool(),
         success_B=torch.tensor([float(row.success) for row in rows]),
+        false_claim_BT=torch.zeros_like(logp, dtype=torch.bool),
         bootstrap_B=torch.tensor([row.bootstrap for row in rows]),
         weight_B=torch.tensor([row.weight for row in rows]),
     )

@@ -36,7 +36,7 @@ class ARide:
         policy = self._policy_loss(lesson, targets)
         critic = value_loss(lesson.value_logit_BT, targets.value_BT, lesson.mask_BT)
         entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
-        invalid = invalid_loss(lesson)
+        invalid = push_down(lesson, self._bad(lesson))
         acting = policy - config.entropy_weight * entropy + config.invalid_weight * invalid
         warm = updates >= config.critic_warmup_updates
         total = config.value_weight * critic + (acting if warm else 0.0)
@@ -60,6 +60,17 @@ class ARide:
         config = self._config
         return retrace(course, gamma=config.gamma, trace=config.trace, rho_max=config.rho_max)
 
+    def _bad(self, lesson: Lesson) -> Tensor:
+        """Steps that are bad for certain: what the device refused, and where asked what came to nothing."""
+        bad_BT = ~lesson.valid_BT
+        if self._config.push_down == "certain":
+            bad_BT = (
+                bad_BT
+                | (~lesson.changed_BT & (lesson.success_B[:, None] == 0) & ~_last(lesson))
+                | lesson.false_claim_BT
+            )
+        return lesson.mask_BT & bad_BT
+
     def _ratio(self, lesson: Lesson) -> Tensor:
         return lesson.ratio_BT if self._config.importance else lesson.mask_BT.float()
 
@@ -80,13 +91,19 @@ class ARide:
         return advantage_BT.clamp(min=0.0) if config.advantage == "positive" else advantage_BT
 
 
+def _last(lesson: Lesson) -> Tensor:
+    """True on the last step of each episode."""
+    ahead_BT = torch.cat([lesson.mask_BT[:, 1:], torch.zeros_like(lesson.mask_BT[:, :1])], dim=1)
+    return lesson.mask_BT & ~ahead_BT
+
+
 def value_loss(value_logit_BT: Tensor, target_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Cross-entropy on the probability of success; targets are clipped to [0, 1]."""
     loss_BT = F.binary_cross_entropy_with_logits(value_logit_BT, target_BT.clamp(0.0, 1.0), reduction="none")
     return mean_over(loss_BT, mask_BT)
 
 
-def invalid_loss(lesson: Lesson) -> Tensor:
-    """-log(1 - pi(a)) over the invalid steps: pushes down what the device refused."""
+def push_down(lesson: Lesson, bad_BT: Tensor) -> Tensor:
+    """-log(1 - pi(a)) over the bad steps."""
     chance_BT = lesson.logp_BT.exp() * ALMOST_ONE
-    return mean_over(-torch.log1p(-chance_BT), lesson.mask_BT & ~lesson.valid_BT)
+    return mean_over(-torch.log1p(-chance_BT), bad_BT)

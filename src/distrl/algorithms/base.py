@@ -72,6 +72,8 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     changed_BT: Tensor
     mask_BT: Tensor
     success_B: Tensor
+    false_claim_BT: Tensor
+    """True on the last step of an episode that the agent ended and that failed."""
     bootstrap_B: Tensor
     """V after the last step: 0 where the episode truly ended."""
     weight_B: Tensor
@@ -121,9 +123,16 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
         changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
         mask_BT=_stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool(),
         success_B=torch.tensor([float(episode.success) for episode in episodes]),
+        false_claim_BT=_stack([_false_claims(episode) for episode in episodes]).bool(),
         bootstrap_B=torch.tensor(bootstrap),
         weight_B=torch.tensor(list(weights), dtype=torch.float32),
     )
+
+
+def _false_claims(episode: Episode) -> NDArray[np.bool_]:
+    claims = np.zeros(episode.num_steps, np.bool_)
+    claims[-1] = episode.terminal and not episode.success
+    return claims
 
 
 def _padded_choices(episode: Episode) -> list[tuple[int, ...]]:

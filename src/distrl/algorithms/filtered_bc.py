@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import torch
 
-from distrl.algorithms.base import Lesson, Loss, mean_over
 from distrl.algorithms.aride import value_loss
+from distrl.algorithms.base import Lesson, Loss, mean_over
 from distrl.config.schema import AlgorithmConfig
 
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from distrl.config.schema import Config
 from distrl.evaluation.evaluate import Evaluation, evaluate
@@ -27,6 +28,8 @@ from distrl.runtime.assembly import make_algorithm, make_policy
 from distrl.tasks.suites import suite
 from distrl.types import PolicyVersion, Task, Trajectory
 
+RECENT = 256
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to run."""
@@ -38,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     lag: int = 2
     """How many versions old the acting policy is."""
     evaluate_every: int = 0
-    """Episodes between two evaluations; 0: only at the end."""
+    """Episodes between two evaluations; 0: only at the start and at the end."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +50,97 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     success: float
     train_success: float
-    samples: int
+    """Among the last training episodes."""
+    updates: int
     wall_s: float
+    losses: dict[str, float]
+
+
+class Lab:
+    """One training by a plan."""
+
+    def __init__(self, plan: Plan, held_out: list[Task]) -> None:
+        self._plan, self._held_out = plan, held_out
+        config = plan.config
+        self.policy, self._actor = make_policy(config), make_policy(config)
+        self._memory, self._versions, self._report = _Memory(), _Versions(plan.lag), _Quiet()
+        parts = LearnerParts(
+            config=config,
+            policy=self.policy,
+            algorithm=make_algorithm(config),
+            store=self._memory,
+            weights=self._versions,
+            checkpoints=_NoCheckpoints(),
+            report=self._report,
+        )
+        self._learner = Learner(parts)
+        self._feed = TaskFeed(
+            suite(config.tasks.suite),
+            "train",
+            seed=f"lab {config.run.seed}",
+            max_oracle_steps=config.tasks.max_oracle_steps,
+        )
+        self._recent: deque[bool] = deque(maxlen=RECENT)
+        self._played = 0
+
+    def run(self, tell: Callable[[Point], None]) -> list[Point]:
+        """Train to the end of the plan; `tell` hears every evaluation as it comes."""
+        started_s, points = time.monotonic(), []
+        warm_start(self.policy, self._plan.config)
+        self._learner.publish()
+        while True:
+            if self._due():
+                points.append(self._evaluate(started_s))
+                tell(points[-1])
+            if self._played >= self._plan.episodes:
+                return points
+            self._play_chunk()
+            self._learn()
+
+    def _due(self) -> bool:
+        every = self._plan.evaluate_every
+        ends = self._played == 0 or self._played >= self._plan.episodes
+        return ends or bool(every and self._played % every == 0)
+
+    def _evaluate(self, started_s: float) -> Point:
+        found = evaluate(self.policy, self._held_out, Evaluation(config=self._plan.config))
+        return Point(
+            episodes=self._played,
+            success=sum(t.verdict.success for t in found) / max(1, len(found)),
+            train_success=sum(self._recent) / max(1, len(self._recent)),
+            updates=self._learner.updates,
+            wall_s=time.monotonic() - started_s,
+            losses=self._report.last,
+        )
+
+    def _play_chunk(self) -> None:
+        config = self._plan.config
+        version, weights = self._versions.held[0]
+        self._actor.restore(weights, source="memory")
+        seed = config.run.seed * 1_000_003 + self._played
+        how = Evaluation(config=config, seed=seed, temperature=config.rollout.temperature, version=version)
+        tasks = [self._feed.next() for _ in range(self._plan.chunk)]
+        for number, trajectory in enumerate(evaluate(self._actor, tasks, how)):
+            named = replace(trajectory, id=f"{self._played}-{number}")
+            priority = first_priority(named, config.replay, gamma=config.algorithm.gamma)
+            self._memory.add(replace(named, priority=priority))
+            self._recent.append(trajectory.verdict.success)
+        self._played += self._plan.chunk
+
+    def _learn(self) -> None:
+        self._learner.take_in(limit=self._plan.chunk)
+        while self._learner.ready():
+            self._learner.update()
+        self._learner.publish()
+
+
+def warm_start(policy: Policy[Any], config: Config) -> None:
+    """Clone the configured number of demonstrations."""
+    if not config.warm_start.demonstrations:
+        return
+    pairs = demonstrate(demonstration_tasks(config), config.devices.wild, history=config.rollout.history)
+    examples = examples_for(policy, pairs)
+    clone(policy, examples, config.warm_start, random=Random(config.run.seed), beat=lambda share: None)
 
 
 class _Memory:
@@ -59,24 +151,22 @@ class _Memory:
         self._rows: list[IndexRow] = []
 
     def add(self, trajectory: Trajectory) -> None:
-        seq = len(self._rows) + 1
         self._held[trajectory.id] = trajectory
-        self._rows.append(
-            IndexRow(
-                seq=seq,
-                id=trajectory.id,
-                task=trajectory.task.id,
-                template=trajectory.task.template,
-                version=trajectory.version,
-                steps=len(trajectory.steps),
-                success=trajectory.verdict.success,
-                ending=trajectory.ending,
-                wall_s=trajectory.wall_s,
-                worker="lab",
-                created_s=0.0,
-                size_bytes=0,
-            )
+        row = IndexRow(
+            seq=len(self._rows) + 1,
+            id=trajectory.id,
+            task=trajectory.task.id,
+            template=trajectory.task.template,
+            version=trajectory.version,
+            steps=len(trajectory.steps),
+            success=trajectory.verdict.success,
+            ending=trajectory.ending,
+            wall_s=trajectory.wall_s,
+            worker="lab",
+            created_s=0.0,
+            size_bytes=0,
         )
+        self._rows.append(row)
 
     def after(self, seq: int, limit: int) -> list[IndexRow]:
         return self._rows[seq : seq + limit]
@@ -86,7 +176,7 @@ class _Memory:
 
 
 class _Versions:
-    """The last few versions, in memory."""
+    """The last few versions, in memory; the oldest of them acts."""
 
     def __init__(self, lag: int) -> None:
         self.held: deque[tuple[int, bytes]] = deque(maxlen=lag + 1)
@@ -108,89 +198,16 @@ class _NoCheckpoints:
 
 
 class _Quiet:
+    """Keeps the last measurement."""
+
     def __init__(self) -> None:
         self.last: dict[str, float] = {}
 
-    def doing(self, what: str) -> None: ...
+    def doing(self, what: str) -> None:
+        """Nobody watches."""
 
-    def waiting(self, what: str) -> None: ...
+    def waiting(self, what: str) -> None:
+        """Nobody watches."""
 
     def measured(self, values: dict[str, float]) -> None:
         self.last = values
-
-
-def run_lab(plan: Plan, held_out: list[Task], tell: Callable[[Point, dict[str, float]], None]) -> Policy[Any]:
-    """Train by `plan`; `tell` hears every evaluation. Returns the trained policy."""
-    config, started_s = plan.config, time.monotonic()
-    policy = make_policy(config)
-    warm_start(policy, config)
-    memory, versions, quiet = _Memory(), _Versions(plan.lag), _Quiet()
-    learner = Learner(
-        LearnerParts(
-            config=config,
-            policy=policy,
-            algorithm=make_algorithm(config),
-            store=memory,
-            weights=versions,
-            checkpoints=_NoCheckpoints(),
-            report=quiet,
-        )
-    )
-    learner.publish()
-    feed = TaskFeed(
-        suite(config.tasks.suite),
-        "train",
-        seed=f"lab {config.run.seed}",
-        max_oracle_steps=config.tasks.max_oracle_steps,
-    )
-    actor = make_policy(config)
-    recent: deque[bool] = deque(maxlen=256)
-    played = samples = 0
-    while True:
-        if played == 0 or played >= plan.episodes or (plan.evaluate_every and played % plan.evaluate_every == 0):
-            found = evaluate(policy, held_out, Evaluation(config=config, seed=0))
-            success = sum(t.verdict.success for t in found) / max(1, len(found))
-            rate = sum(recent) / max(1, len(recent))
-            tell(
-                Point(
-                    episodes=played,
-                    success=success,
-                    train_success=rate,
-                    samples=samples,
-                    wall_s=time.monotonic() - started_s,
-                ),
-                quiet.last,
-            )
-        if played >= plan.episodes:
-            return policy
-        version, weights = versions.held[0]
-        actor.restore(weights, source="memory")
-        how = Evaluation(
-            config=config,
-            seed=config.run.seed * 100_000 + played,
-            temperature=config.rollout.temperature,
-            version=version,
-        )
-        for number, trajectory in enumerate(evaluate(actor, [feed.next() for _ in range(plan.chunk)], how)):
-            named = msgspec.structs.replace(trajectory, id=f"{played}-{number}")
-            first = first_priority(named, config.replay, gamma=config.algorithm.gamma)
-            memory.add(msgspec.structs.replace(named, priority=first))
-            recent.append(trajectory.verdict.success)
-        played += plan.chunk
-        learner.take_in(limit=plan.chunk)
-        while (
-            learner.updates < learner.episodes * config.learner.updates_per_episode
-            and learner.episodes >= config.learner.first_update_episodes
-        ):
-            learner.update()
-        samples = learner.updates * config.learner.batch_trajectories
-        learner.publish()
-
-
-def warm_start(policy: Policy[Any], config: Config) -> None:
-    """Clone the configured number of demonstrations."""
-    if not config.warm_start.demonstrations:
-        return
-    random = Random(config.run.seed)
-    pairs = demonstrate(demonstration_tasks(config), config.devices.wild, history=config.rollout.history)
-    clone(policy, examples_for(policy, pairs), config.warm_start, random=random, beat=lambda share: None)

@@ -49,9 +49,10 @@ def _evaluate(args: argparse.Namespace) -> Report:
     from distrl.evaluation.report import make_report
     from distrl.runtime.assembly import make_policy, prepare_torch
 
-    prepare_torch()
     folder, checkpoint = _locate(args.run)
     config = _with_tasks(folder.config(), args)
+    # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
+    prepare_torch()
     policy = make_policy(config)
     version = _load(policy, folder, checkpoint)
     tasks = held_out(config, args.episodes, args.split)

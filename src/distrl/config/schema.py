@@ -159,6 +159,8 @@ class AlgorithmConfig(_Section, frozen=True):
     """Weight of the entropy bonus."""
     invalid_weight: NotNegative = 0.05
     """Weight of the term that pushes invalid actions down."""
+    push_down: Literal["invalid", "certain"] = "certain"
+    """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
     critic_warmup_updates: CountOrNone = 40
     """Updates that train the critic alone."""
 

@@ -150,7 +150,7 @@ class Learner:
         """One turn: take in, update if there is something new to learn, publish and save when due."""
         started_s = self._parts.clock()
         self.take_in(limit=INTAKE)
-        ready = self._ready()
+        ready = self.ready()
         if ready:
             self.update()
         else:
@@ -183,7 +183,8 @@ class Learner:
             priority=trajectory.priority,
         )
 
-    def _ready(self) -> bool:
+    def ready(self) -> bool:
+        """Whether an update is due; says what is waited for where it is not."""
         learning, report = self._parts.config.learner, self._parts.report
         if not self._round_is_in():
             have = max(0, self.episodes - self._round_start)

@@ -60,6 +60,8 @@ def clone(
     beat: Callable[[float], None],
 ) -> float:
     """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
+    if not examples:
+        return 0.0
     optimizer = torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01)
     batches = -(-len(examples) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)

@@ -69,7 +69,6 @@ class Session:
 
     def _tend_roles(self) -> None:
         workers = worker_names(self._config)
-        self._run.summary.unlink(missing_ok=True)  # of an earlier session: until this one ends, it is out of date
         self._store.recover()
         try:
             self._runtime.start(("learner", *workers, "evaluator"))
@@ -98,6 +97,7 @@ class Session:
         while not self.interrupted and not self._over():
             if self._collecting_since_s is None and self._has_weights() and self._playing():
                 self._collecting_since_s, self._phase = time.time(), "training"
+                self._run.summary.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
             self._turn()
         self._busy_s = self._runtime.busy_s()
         self._collect_s, self._collecting_since_s = self._collected_s(), None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from distrl.algorithms.aride import ARide, invalid_loss
+from distrl.algorithms.aride import ARide, push_down
 from distrl.algorithms.base import Lesson, Loss
 from distrl.algorithms.targets import Course, Targets, retrace
 from distrl.config.schema import AlgorithmConfig
@@ -108,19 +108,22 @@ def test_the_invalid_term_is_minus_log_of_the_chance_of_anything_else_over_inval
     chances = [0.2, 0.6, 0.9]
     lesson = make_lesson(Drawn(reward=[0.0] * 3, value=[0.5] * 3, chance=chances, valid=[True, False, False]))
     expected = -(torch.log(torch.tensor(0.4)) + torch.log(torch.tensor(0.1))) / 2
-    assert float(invalid_loss(lesson).detach()) == pytest.approx(float(expected), rel=0.01)
+    assert float(push_down(lesson, ~lesson.valid_BT & lesson.mask_BT).detach()) == pytest.approx(
+        float(expected), rel=0.01
+    )
 
 
 @pytest.mark.parametrize("chance", [0.99, 0.99995, 1.0])
 def test_an_invalid_action_that_is_almost_certain_is_still_pushed_down_by_a_finite_amount(chance: float) -> None:
     lesson = make_lesson(Drawn(reward=[0.0], value=[0.5], chance=[chance], valid=[False]))
-    invalid_loss(lesson).backward()  # type: ignore[no-untyped-call]
+    push_down(lesson, ~lesson.valid_BT & lesson.mask_BT).backward()  # type: ignore[no-untyped-call]
     pushed = float(gradient(lesson.logp_BT)[0, 0])
     assert 1.0 < pushed < 1e6
 
 
 def test_a_lesson_without_invalid_steps_has_no_invalid_term() -> None:
-    assert float(invalid_loss(make_lesson(OFF_POLICY, DISAPPOINTING)).detach()) == 0.0
+    lesson = make_lesson(OFF_POLICY, DISAPPOINTING)
+    assert float(push_down(lesson, ~lesson.valid_BT & lesson.mask_BT).detach()) == 0.0
 
 
 # --- the policy term ------------------------------------------------------------------------------------------------

@@ -44,7 +44,9 @@ def test_what_the_device_refused_is_invalid_and_what_it_took_is_valid(policy: Po
 
 
 def test_only_an_episode_that_was_cut_off_is_bootstrapped_and_by_the_present_critic(policy: PointerPolicy) -> None:
-    finished = decided_episode(policy, "finished")
+    over = decided_episode(policy, "finished")
+    # Even where somebody noted what the screen showed after the end.
+    finished = msgspec.structs.replace(over, last=over.steps[0].observation, last_value=0.9)
     cut = decided_episode(policy, "cut", Played(ending=Ending.STEP_LIMIT))
     lesson = lesson_of(policy, finished, cut)
     assert cut.last is not None

@@ -25,6 +25,8 @@ POINTING = ("tap", "hold", "answer")
 KINDS = (*POINTING, "type", "down", "up", "left", "right", "back", "home", "enter", "wait", "done", "impossible")
 TYPE = KINDS.index("type")
 MAX_ELEMENTS = 40
+LONGEST_SPAN = 12
+"""Words that can be typed at once."""
 
 PLAIN: dict[str, Action] = {
     "down": Swipe(0.5, 0.6, 0.5, 0.25),
@@ -67,7 +69,7 @@ def to_choice(action: Action, observation: Observation) -> Choice | None:
             return _pointing("answer", _labelled(observation, answer))
         case TypeText(text=text):
             found = find(observation.instruction, text)
-            return (TYPE, *found) if found else None
+            return (TYPE, *found) if found and found[1] - found[0] < LONGEST_SPAN else None
         case Swipe():
             return (KINDS.index(_direction(action)), 0, 0)
         case _:

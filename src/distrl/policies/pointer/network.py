@@ -18,11 +18,10 @@ from distrl.policies.pointer.features import (
     WORD_FEATURES,
     Batch,
 )
-from distrl.policies.pointer.grammar import KINDS, POINTING
+from distrl.policies.pointer.grammar import KINDS, LONGEST_SPAN, POINTING
 from distrl.policies.pointer.words import MAX_WORDS, ROWS
 
 HEADS = 4
-LONGEST_SPAN = 12
 NEVER = -1e9
 """Logit of what cannot be chosen; finite, so that entropies stay finite."""
 

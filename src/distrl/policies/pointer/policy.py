@@ -79,20 +79,26 @@ class PointerPolicy:
 
     def restore(self, data: bytes, *, source: str) -> None:
         try:
-            self.network.load_state_dict(load(data))
+            tensors = load(data)
         except SafetensorError as error:
             raise StoreError(
                 f"{source} cannot be read: {error}",
                 expected="a safetensors file",
                 fix="pick another version or checkpoint",
             ) from error
-        except RuntimeError as error:
-            first = str(error).splitlines()[1:2]
+        own = self.network.state_dict()
+        strange = [name for name in own.keys() | tensors.keys() if _shape(own, name) != _shape(tensors, name)]
+        if strange:
             raise StoreError(
-                f"{source} holds weights of another architecture:{''.join(first)}",
+                f"{source} holds weights of another architecture: {min(strange)} does not fit",
                 expected=f"a pointer of width {self.config.width} with {self.config.layers} layers",
                 fix="use the config.toml that lies beside these weights",
-            ) from error
+            )
+        self.network.load_state_dict(tensors)
+
+
+def _shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
+    return tuple(tensors[name].shape) if name in tensors else None
 
 
 class _Spread:

@@ -53,7 +53,7 @@ class ARide:
         course = Course(
             value_BT=torch.sigmoid(lesson.value_logit_BT.detach()),
             reward_BT=lesson.reward_BT,
-            ratio_BT=self._ratio(lesson),
+            ratio_BT=self._ratio(lesson, used=self._config.importance != "none"),
             bootstrap_B=lesson.bootstrap_B,
             mask_BT=lesson.mask_BT,
         )
@@ -71,11 +71,11 @@ class ARide:
             )
         return lesson.mask_BT & bad_BT
 
-    def _ratio(self, lesson: Lesson) -> Tensor:
-        return lesson.ratio_BT if self._config.importance else lesson.mask_BT.float()
+    def _ratio(self, lesson: Lesson, *, used: bool) -> Tensor:
+        return lesson.ratio_BT if used else lesson.mask_BT.float()
 
     def _policy_loss(self, lesson: Lesson, targets: Targets) -> Tensor:
-        ratio_BT = self._ratio(lesson).clamp(max=self._config.rho_max)
+        ratio_BT = self._ratio(lesson, used=self._config.importance == "full").clamp(max=self._config.rho_max)
         credit_BT = self._credit(targets.advantage_BT, lesson.mask_BT)
         if self._config.learn_from == "successes":
             credit_BT = torch.where(lesson.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))

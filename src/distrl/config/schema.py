@@ -124,7 +124,7 @@ class PolicyConfig(_Section, frozen=True):
 
 
 class WarmStartConfig(_Section, frozen=True):
-    demonstrations: CountOrNone = 160
+    demonstrations: CountOrNone = 80
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 30
     """Passes over them."""
@@ -147,8 +147,8 @@ class AlgorithmConfig(_Section, frozen=True):
     """With binary advantages, what an advantage must exceed to count: a little below 0 keeps steps that went as expected."""
     learn_from: Literal["all", "successes"] = "successes"
     """Whose steps the policy term may raise: those of every episode, or of successful ones."""
-    importance: bool = True
-    """Correct for the policy that acted: clipped importance ratios in the targets and in the policy term."""
+    importance: Literal["none", "targets", "full"] = "targets"
+    """Where clipped importance ratios correct for the policy that acted: nowhere, in the value targets, or there and in the policy term (as published)."""
     scale_advantages: bool = True
     """Divide advantages by their root mean square over the batch (not with binary ones)."""
     weight_by: Literal["max", "mean"] = "mean"
@@ -159,7 +159,7 @@ class AlgorithmConfig(_Section, frozen=True):
     """Weight of the entropy bonus."""
     invalid_weight: NotNegative = 0.05
     """Weight of the term that pushes invalid actions down."""
-    push_down: Literal["invalid", "certain"] = "certain"
+    push_down: Literal["invalid", "certain"] = "invalid"
     """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
     critic_warmup_updates: CountOrNone = 40
     """Updates that train the critic alone."""

@@ -19,7 +19,7 @@ BARE = AlgorithmConfig(
     rho_max=1.0,
     advantage="signed",
     learn_from="all",
-    importance=True,
+    importance="full",
     scale_advantages=False,
     value_weight=0.5,
     entropy_weight=0.0,
@@ -207,7 +207,7 @@ def test_learning_from_successes_raises_nothing_that_a_failure_did() -> None:
 def test_without_importance_every_trajectory_is_taken_as_if_the_present_policy_had_acted() -> None:
     on_policy = msgspec.structs.replace(OFF_POLICY, ratio=())
     lesson, expected = make_lesson(OFF_POLICY, DISAPPOINTING), make_lesson(on_policy, DISAPPOINTING)
-    learn(lesson, with_settings(importance=False))
+    learn(lesson, with_settings(importance="none"))
     learn(expected)
     assert torch.allclose(credit(lesson), credit(expected), atol=1e-6)
     assert torch.allclose(gradient(lesson.value_logit_BT), gradient(expected.value_logit_BT), atol=1e-6)

@@ -37,10 +37,9 @@ SHOPPING = [
     *shopping_questions.templates, *shopping_impossible.templates, *shopping_pages.templates,
 ]  # fmt: skip
 START = frozenset((
-    "calendar-ask-time", "clock-alarm-switch", "clock-ask-city", "clock-delete-alarm", "contacts-ask-phone",
-    "contacts-call", "contacts-delete", "contacts-favourite", "mail-archive", "mail-ask-sender", "messages-delete",
-    "messages-mute", "messages-reply", "music-ask-artist", "music-like-song", "music-play-song", "notes-ask",
-    "notes-delete", "notes-pin", "notes-tick", "settings-ringtone",
+    "clock-alarm-switch", "clock-ask-city", "clock-delete-alarm", "contacts-ask-phone", "contacts-call",
+    "contacts-delete", "contacts-favourite", "mail-archive", "mail-ask-sender", "messages-delete", "messages-mute",
+    "messages-reply", "music-ask-artist", "notes-ask", "notes-delete", "notes-pin",
 ))  # fmt: skip
 """Short everyday tasks of the general suite, few enough to be learnt in minutes on a laptop."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,28 +26,38 @@ from support.runs import (
     reborn,
 )
 
-BEGUN: list[Training] = []
+
+class Stage:
+    """Begins runs in a folder of their own, and leaves nothing running."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._begun: list[Training] = []
+
+    def begin(self, **changes: object) -> Training:
+        """A run on phones that take their time."""
+        slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
+        self._begun.append(Training.begin(self._root, **slow, **changes))
+        return self._begun[-1]
+
+    def resume(self, training: Training) -> Training:
+        self._begun.append(Training.resume(training.run))
+        return self._begun[-1]
+
+    def clear(self) -> None:
+        for training in self._begun:
+            training.stop()
 
 
-@pytest.fixture(autouse=True)
-def leave_nothing_running() -> Iterator[None]:
-    yield
-    while BEGUN:
-        BEGUN.pop().stop()
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.clear()
 
 
-def begin(root: Path, **changes: object) -> Training:
-    BEGUN.append(Training.begin(root, **{key.replace(".", "__"): value for key, value in {**SLOW, **changes}.items()}))
-    return BEGUN[-1]
-
-
-def resume(training: Training) -> Training:
-    BEGUN.append(Training.resume(training.run))
-    return BEGUN[-1]
-
-
-def test_a_worker_and_the_learner_are_killed_in_the_middle_and_nothing_is_lost(tmp_path: Path) -> None:
-    training = begin(tmp_path, run__episodes=160)
+def test_a_worker_and_the_learner_are_killed_in_the_middle_and_nothing_is_lost(stage: Stage) -> None:
+    training = stage.begin(run__episodes=160)
     run = training.run
     training.until(lambda: num_episodes(run) >= 15)
     worker = kill(run, "worker-1")
@@ -62,8 +73,8 @@ def test_a_worker_and_the_learner_are_killed_in_the_middle_and_nothing_is_lost(t
     assert living(run) == []
 
 
-def test_ctrl_c_finishes_and_saves_and_the_run_goes_on_to_its_end(tmp_path: Path) -> None:
-    training = begin(tmp_path, run__episodes=120)
+def test_ctrl_c_finishes_and_saves_and_the_run_goes_on_to_its_end(stage: Stage) -> None:
+    training = stage.begin(run__episodes=120)
     run = training.run
     settings = run.config_file.read_bytes()
     training.until(lambda: num_episodes(run) >= 20)
@@ -74,7 +85,7 @@ def test_ctrl_c_finishes_and_saves_and_the_run_goes_on_to_its_end(tmp_path: Path
     assert 20 <= first < 120
     assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "stopped"
 
-    summary = resume(training).finish()
+    summary = stage.resume(training).finish()
     assert (summary["interrupted"], summary["lost_episodes"], summary["duplicate_episodes"]) == (False, 0, 0)
     assert summary["episodes"] == check_exactly_once(run) >= 120
     assert summary["success_after"] is not None
@@ -87,8 +98,8 @@ def test_ctrl_c_finishes_and_saves_and_the_run_goes_on_to_its_end(tmp_path: Path
     assert "is finished" in again.stderr
 
 
-def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(tmp_path: Path) -> None:
-    training = begin(tmp_path, run__episodes=140)
+def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(stage: Stage) -> None:
+    training = stage.begin(run__episodes=140)
     run = training.run
     training.until(lambda: num_episodes(run) >= 20)
     status = last_json(distrl("status", run.path, "--json").stdout)
@@ -106,7 +117,7 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(tmp_path: Pat
     os.killpg(training.process.pid, signal.SIGKILL)
     training.process.wait()
     # At once, while the roles of the first session may still be about to notice: two lives of one never overlap.
-    summary = resume(training).finish()
+    summary = stage.resume(training).finish()
     assert not any(Path(f"/proc/{pid}").exists() for pid in orphans)
     assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
     assert summary["episodes"] == check_exactly_once(run) >= 140
@@ -115,9 +126,9 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(tmp_path: Pat
     assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "finished"
 
 
-def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(tmp_path: Path) -> None:
-    training = begin(
-        tmp_path, run__episodes=50, learner__mode="sync", learner__round_episodes=10, learner__first_update_episodes=64
+def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(stage: Stage) -> None:
+    training = stage.begin(
+        run__episodes=50, learner__mode="sync", learner__round_episodes=10, learner__first_update_episodes=64
     )
     run = training.run
     training.until(lambda: num_episodes(run) >= 13)
@@ -127,9 +138,7 @@ def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the
     assert summary["staleness_max"] <= 8
     check_exactly_once(run)
     with ExperienceStore(run.experience) as store:
-        by_version: dict[int, int] = {}
-        for row in store.after(0, 1000):
-            by_version[row.version] = by_version.get(row.version, 0) + 1
+        by_version = Counter(row.version for row in store.after(0, 1000))
     # Every version but the last, which the end cut short, was played for one round exactly.
     rounds = [by_version[version] for version in sorted(by_version)]
     assert rounds[:-1] == [10] * (len(rounds) - 1)

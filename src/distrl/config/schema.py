@@ -66,7 +66,7 @@ class RunConfig(_Section, frozen=True):
     """Folder that holds the run folders."""
     seed: CountOrNone = 0
     """Decides tasks, phones, weights and sampling."""
-    minutes: NotNegative = 4.0
+    minutes: NotNegative = 4.8
     """Stop collecting after so many minutes; 0: no limit."""
     episodes: CountOrNone = 0
     """Stop collecting after so many episodes; 0: no limit."""
@@ -124,7 +124,7 @@ class PolicyConfig(_Section, frozen=True):
 
 
 class WarmStartConfig(_Section, frozen=True):
-    demonstrations: CountOrNone = 80
+    demonstrations: CountOrNone = 100
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 30
     """Passes over them."""
@@ -189,11 +189,11 @@ class ReplayConfig(_Section, frozen=True):
 class LearnerConfig(_Section, frozen=True):
     learning_rate: Positive = 1e-3
     """Of the policy and the critic."""
-    batch_trajectories: Count = 24
+    batch_trajectories: Count = 16
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 0.3
+    updates_per_episode: Positive = 0.4
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""

@@ -18,6 +18,7 @@ import torch
 
 from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
 from distrl.config.schema import Config
+from distrl.errors import StoreError
 from distrl.experience.index import IndexRow
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
@@ -95,6 +96,8 @@ class Learner:
         )
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
+        self.unreadable = 0
+        """Episodes that this life could not read; the audit at the end of a run counts them as lost."""
         self._round_start = 0
         self.idle_s = self.busy_s = 0.0
         self._published_s = self._saved_s = parts.clock()
@@ -171,7 +174,13 @@ class Learner:
         return len(rows)
 
     def _remember(self, id: str) -> None:
-        trajectory = self._parts.store.read(id)
+        """Put an episode into the replay; one whose file is damaged or gone is passed over, and counts as lost."""
+        try:
+            trajectory = self._parts.store.read(id)
+        except StoreError as error:
+            self.unreadable += 1
+            self._parts.report.doing(f"passing over an episode: {error.seen}")
+            return
         episode = prepare(trajectory, self._parts.policy)
         self._walls.append(trajectory.wall_s)
         self._replay.add(

@@ -101,7 +101,7 @@ class Worker:
         lanes = [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(len(self._parts.pool))]
         ending = asyncio.create_task(self._end(), name="ending")
         try:
-            await all_or_first_error([*lanes, ending], deciding)
+            await all_or_first_error(lanes, deciding)
         finally:
             for task in (*lanes, ending, deciding):
                 task.cancel()

@@ -79,8 +79,12 @@ class Pulse:
         )  # fmt: skip
         # Not synced: a heartbeat that is lost in a power cut is of no use to anyone.
         draft = self._path.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.encode(word))
-        draft.replace(self._path)
+        try:
+            draft.write_bytes(msgspec.json.encode(word))
+            draft.replace(self._path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def read_heartbeat(folder: Path, role: str) -> Heartbeat | None:

@@ -27,7 +27,8 @@ from support.trajectories import TASK, make_trajectory
 )
 def test_the_interval_is_wilsons(successes: int, n: int, low: float, high: float) -> None:
     rate = wilson(successes, n)
-    assert (rate.low, rate.high) == (pytest.approx(low, abs=6e-5), pytest.approx(high, abs=6e-5))
+    assert rate.low == pytest.approx(low, abs=6e-5)
+    assert rate.high == pytest.approx(high, abs=6e-5)
     assert rate.value == successes / n
 
 
@@ -42,12 +43,9 @@ def test_a_report_sums_up_and_has_a_row_for_each_template() -> None:
     report = make_report(
         [make_trajectory("a"), replace(make_trajectory("b"), verdict=bad), other], suite="settings", version=7
     )
-    assert (report.success, report.n, report.policy_version) == (pytest.approx(1 / 3), 3, 7)
-    assert (report.progress, report.false_completion, report.side_effects) == (
-        pytest.approx((1 + 0.5 + 0.25) / 3),
-        pytest.approx(1 / 3),
-        pytest.approx(1 / 3),
-    )
+    assert (report.n, report.policy_version) == (3, 7)
+    shares = [report.success, report.progress, report.false_completion, report.side_effects]
+    assert shares == pytest.approx([1 / 3, (1 + 0.5 + 0.25) / 3, 1 / 3, 1 / 3])
     assert [(row.template, row.n, row.success, row.steps) for row in report.per_task] == [
         ("volume", 1, 0.0, 2.0),
         ("wifi", 2, 0.5, 4.0),

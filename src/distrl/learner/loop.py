@@ -92,7 +92,7 @@ class Learner:
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
         learning = config.learner
         self._optimizer = torch.optim.AdamW(
-            parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01
+            parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01, fused=True
         )
         self.version = -1
         self.updates = self.episodes = self.cursor = 0

@@ -62,7 +62,7 @@ def clone(
     """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
     if not examples:
         return 0.0
-    optimizer = torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01, fused=True)
     batches = -(-len(examples) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)
     loss = 0.0

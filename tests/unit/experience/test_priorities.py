@@ -48,3 +48,10 @@ def test_a_worker_bootstraps_an_episode_that_was_cut_off() -> None:
 
 def test_an_episode_without_steps_still_has_a_priority() -> None:
     assert first_priority(replace(make_trajectory(), steps=()), CONFIG, gamma=0.9) == EPS
+
+
+def test_a_success_is_worth_its_bonus_on_top() -> None:
+    signals = np.array([0.1, 0.2]), np.ones(2), np.array([0.5, 0.5])
+    bonus = ReplayConfig(success_weight=7.0)
+    plain = priority(*signals, bonus)
+    assert priority(*signals, bonus, success=True) == pytest.approx(plain + 7.0)

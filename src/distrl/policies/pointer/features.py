@@ -148,8 +148,9 @@ def rename(item: Encoded, share: float, random: np.random.Generator) -> Encoded:
     The same word is replaced everywhere at once, so what the observation means stays: training on it teaches to
     match words rather than to know them by heart.
     """
-    shown = np.union1d(item.element_words_EW, item.past_words_PW)
-    shared = np.intersect1d(item.words_I, shown[shown > 0])
+    shown = np.zeros(ROWS, np.bool_)
+    shown[item.element_words_EW], shown[item.past_words_PW] = True, True
+    shared = np.array(sorted({row for row in item.words_I.tolist() if shown[row]}), np.int16)
     chosen = shared[random.random(len(shared)) < share]
     if not len(chosen):
         return item

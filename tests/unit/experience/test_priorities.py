@@ -9,7 +9,7 @@ from distrl.experience.priorities import EPS, first_priority, priority, td_error
 from distrl.types import Ending, Trajectory
 from support.trajectories import make_step, make_trajectory
 
-CONFIG = ReplayConfig(td_weight=50.0, ratio_weight=1.0, entropy_weight=0.01)
+CONFIG = ReplayConfig(td_weight=50.0, ratio_weight=1.0, entropy_weight=0.01, success_weight=0.0)
 
 
 def with_values(*values: float, ending: Ending, last_value: float = 0.0) -> Trajectory:

@@ -1,13 +1,14 @@
 """A-RIDE, the off-policy actor-critic of DistRL (arXiv 2410.14803), for trajectories that arrive late and stale.
 
-    L = - mean( w_tau min(rho_t, rho_max) A_t log pi(a_t|s_t) )          rho and A without gradient
-        + k_v   cross-entropy( V(s_t), v_t )                             gradient reaches the critic
+    L = - mean( credit_t min(rho_t, rho_max)^[importance = full] w_tau log pi(a_t|s_t) )
+        + k_v   mean( cross-entropy( V(s_t), clip(v_t, 0, 1) ) )         gradient reaches the critic
         - beta  mean( H(pi(.|s_t)) )                                     exact entropy
-        + k_inv mean over invalid steps of ( -log(1 - pi(a_t|s_t)) )
+        + k_inv mean over bad steps of ( -log(1 - pi(a_t|s_t)) )
 
-v_t and A_t are Retrace targets over the whole trajectory (`targets.retrace`). What differs from the paper: the form
-of A_t is a switch (`algorithm.advantage`), the critic may be trained alone at first, and the sampler's weights may be
-divided by their mean. docs/algorithms/aride.md says what each was worth.
+v_t and A_t are Retrace targets over the whole trajectory (`targets.retrace`), credit_t is made of A_t, and neither
+credit nor rho carries gradient. By default credit_t is 1[success] 1[A_t > advantage_floor] and rho corrects the
+targets alone: imitation of successes, filtered by the advantage. The paper's form is credit_t = A_t with every switch
+as in configs/aride-published.toml. docs/algorithms/aride.md says what differs and why.
 """
 
 from __future__ import annotations

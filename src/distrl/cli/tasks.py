@@ -100,10 +100,10 @@ def _facts(each: Suite, tasks: dict[Split, list[Task]], steps: dict[str, int]) -
 
 
 def count_overlap(tasks: Iterable[Task]) -> int:
-    """How many instances (a template and what it says) are in more than one split."""
-    splits: dict[tuple[str, str], set[Split]] = defaultdict(set)
+    """How many instructions are in more than one split."""
+    splits: dict[str, set[Split]] = defaultdict(set)
     for task in tasks:
-        splits[task.template, task.instruction.casefold()].add(task.split)
+        splits[task.instruction.casefold()].add(task.split)
     return sum(len(found) > 1 for found in splits.values())
 
 

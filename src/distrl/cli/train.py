@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 from datetime import datetime
@@ -104,7 +105,8 @@ def _stop_politely(session: Session) -> None:
 
 
 def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
-    after = [f"  distrl train --resume {folder.path}"] if interrupted else []
+    command, path = shlex.quote(sys.argv[0]), shlex.quote(str(folder.path))
+    after = [f"  {command} train --resume {path}"] if interrupted else []
     lines = [
         _success("before", summary.success_before_rate),
         _success("after ", summary.success_after_rate),
@@ -116,9 +118,9 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
         f"run folder: {folder.path}",
         "next:",
         *after,
-        f"  distrl status {folder.path}",
-        f"  distrl evaluate {folder.path} --suite {summary.suite} --episodes 300",
-        f"  distrl tasks try {summary.suite}/test/0",
+        f"  {command} status {path}",
+        f"  {command} evaluate {path} --suite {summary.suite} --episodes 300",
+        f"  {command} tasks try {summary.suite}/test/0",
     ]
     return "\n".join(lines)
 

@@ -66,7 +66,7 @@ class RunConfig(_Section, frozen=True):
     """Folder that holds the run folders."""
     seed: CountOrNone = 0
     """Decides tasks, phones, weights and sampling."""
-    minutes: NotNegative = 4.9
+    minutes: NotNegative = 4.5
     """Stop collecting after so many minutes; 0: no limit."""
     episodes: CountOrNone = 0
     """Stop collecting after so many episodes; 0: no limit."""
@@ -124,7 +124,7 @@ class PolicyConfig(_Section, frozen=True):
 
 
 class WarmStartConfig(_Section, frozen=True):
-    demonstrations: CountOrNone = 90
+    demonstrations: CountOrNone = 60
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 30
     """Passes over them."""

@@ -38,7 +38,7 @@ class Sample(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """How stale the draws were, over the life of a replay."""
+    """How stale the draws were, over the life of a replay. Kept successes beyond the bound are counted apart."""
 
     num: int = 0
     staleness_sum: int = 0
@@ -48,7 +48,12 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def staleness_mean(self) -> float:
-        return self.staleness_sum / self.num if self.num else 0.0
+        return self.staleness_sum / max(1, self.num - self.num_kept)
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the draws that were kept successes beyond the bound."""
+        return self.num_kept / max(1, self.num)
 
 
 class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,12 +197,12 @@ class Replay(Generic[T]):
         return np.maximum(self._learner_version - self._version[slots], 0)
 
     def _note(self, staleness: Ints) -> None:
-        before = self.drawn
+        before, fresh = self.drawn, staleness[staleness <= self._config.max_staleness]
         self.drawn = Drawn(
             num=before.num + len(staleness),
-            staleness_sum=before.staleness_sum + int(staleness.sum()),
-            staleness_max=max(before.staleness_max, int(staleness.max(initial=0))),
-            num_kept=before.num_kept + int((staleness > self._config.max_staleness).sum()),
+            staleness_sum=before.staleness_sum + int(fresh.sum()),
+            staleness_max=max(before.staleness_max, int(fresh.max(initial=0))),
+            num_kept=before.num_kept + len(staleness) - len(fresh),
         )
 
     def _check_steps(self, id: str, steps: int) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
 from distrl.config.schema import Config
-from distrl.errors import StoreError
+from distrl.errors import DistrlError, StoreError
 from distrl.experience.index import IndexRow
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
@@ -224,6 +224,13 @@ class Learner:
         self._optimizer.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(policy.network.parameters(), config.learner.gradient_clip)
+        if not torch.isfinite(norm):
+            # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
+            raise DistrlError(
+                f"the gradient of update {self.updates} is not finite",
+                expected="numbers",
+                fix="lower learner.learning_rate, then go on with --resume",
+            )
         self._optimizer.step()
         self.updates += 1
         self._refresh(samples, (loss.td_BT.numpy(), loss.ratio_BT.numpy(), loss.entropy_BT.numpy()))

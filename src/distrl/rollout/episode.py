@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from distrl.devices.base import Clock, Device, Performed
-from distrl.errors import DeviceError
+from distrl.errors import DeviceError, DeviceLost
 from distrl.types import (
     Action,
     Decision,
@@ -34,6 +34,9 @@ Decide = Callable[[Observation], Awaitable[tuple[Decision, int]]]
 JudgeTask = Callable[[Task, EndState], Verdict]
 KeepFrame = Callable[[bytes], str]
 """Stores a picture and returns its reference."""
+
+
+PICTURE_TRIES = 2
 
 
 class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,9 +122,17 @@ class _Episode:
     async def _look(self) -> Observation:
         elements = await self._within(self._device.observe())
         keep = self._tools.keep_frame
-        screenshot = keep(await self._within(self._device.screenshot())) if keep else ""
+        screenshot = keep(await self._picture()) if keep else ""
         recent = tuple(self._recent[-self._limits.history :]) if self._limits.history else ()
         return Observation(instruction=self._task.instruction, elements=elements, screenshot=screenshot, recent=recent)
+
+    async def _picture(self) -> bytes:
+        """The screen as a whole picture: a damaged one is asked for once more, and twice in a row is a lost device."""
+        for _ in range(PICTURE_TRIES):
+            picture = await self._within(self._device.screenshot())
+            if is_whole(picture):
+                return picture
+        raise DeviceLost(f"{self._device.name} sent {PICTURE_TRIES} damaged pictures in a row", fix="return its lease")
 
     async def _act(self, seen: Observation, decision: Decision, version: int) -> None:
         before_s = self._tools.clock()
@@ -181,6 +192,12 @@ class _Episode:
 
     def _spent_s(self) -> float:
         return self._tools.clock() - self._started_s
+
+
+def is_whole(picture: bytes) -> bool:
+    """Whether an encoded picture has its beginning and its end: JPEG or PNG, which is what devices send."""
+    jpeg = picture.startswith(b"\xff\xd8") and picture.endswith(b"\xff\xd9")
+    return jpeg or (picture.startswith(b"\x89PNG") and picture.endswith(b"IEND\xaeB`\x82"))
 
 
 def target_of(action: Action, elements: tuple[UiElement, ...]) -> str:

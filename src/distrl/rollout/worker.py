@@ -20,13 +20,14 @@ from msgspec.structs import replace
 
 from distrl.devices.base import Device
 from distrl.devices.pool import DevicePool, Health
-from distrl.errors import DeviceError
+from distrl.errors import DeviceError, StoreError
 from distrl.rollout.batching import Batcher, all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode
 from distrl.rollout.scheduler import Admission, Standing, TaskFeed
 from distrl.telemetry.events import EventLog
 from distrl.types import Ending, Trajectory
 
+STORE_DEADLINE_S = 60.0
 LEASE_DEADLINE_S = 1.0
 """Short, so that a worker that is told to stop does not wait for a device that is long in coming back."""
 HELD_BACK_POLL_S = 0.1
@@ -88,6 +89,7 @@ class Worker:
         self._started: dict[int, int] = {}
         self.tally = Tally()
         self.num_playing = 0
+        self.num_storing = 0
         self.waiting = ""
         """Why no new episode starts; empty: they do."""
 
@@ -175,11 +177,25 @@ class Worker:
         trajectory = replace(
             played.trajectory, worker=self._parts.name, priority=self._parts.first_priority(played.trajectory)
         )
-        before_s = time.monotonic()
-        await asyncio.get_running_loop().run_in_executor(self._writer, self._parts.sink.add, trajectory)
-        self.tally.acknowledge_s += time.monotonic() - before_s
+        await self._store(trajectory)
         self._parts.log.write("acknowledged", id=trajectory.id, success=trajectory.verdict.success)
         self._count(trajectory)
+
+    async def _store(self, trajectory: Trajectory) -> None:
+        """Wait until the store has the trajectory durably; a store that hangs is named, not waited for in silence."""
+        before_s = time.monotonic()
+        self.num_storing += 1
+        adding = asyncio.get_running_loop().run_in_executor(self._writer, self._parts.sink.add, trajectory)
+        try:
+            await asyncio.wait_for(adding, STORE_DEADLINE_S)
+        except TimeoutError:
+            raise StoreError(
+                f"the store took over {STORE_DEADLINE_S:g} s to keep a trajectory",
+                fix="look at the disk of the run folder",
+            ) from None
+        finally:
+            self.num_storing -= 1
+        self.tally.acknowledge_s += time.monotonic() - before_s
 
     def _count(self, trajectory: Trajectory) -> None:
         tally = self.tally

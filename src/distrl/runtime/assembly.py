@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import torch
 
@@ -28,7 +29,7 @@ from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.suites import suite
-from distrl.telemetry.events import EventLog
+from distrl.telemetry.events import EventLog, read_events
 
 
 def prepare_torch() -> None:
@@ -59,7 +60,9 @@ def make_worker_parts(
     run: RunFolder, config: Config, worker: str, devices: list[SimDevice], log: EventLog
 ) -> WorkerParts:
     """Everything that a worker needs, with a seed of its own for every life."""
-    life = f"{config.run.seed} {worker} {time.time_ns()}"
+    number = 1 + sum(event["event"] == "born" for event in read_events(run.log(worker)))
+    log.write("born", life=number)
+    life = f"{config.run.seed} {worker} {number}"
     weights = WeightsFolder(run.weights)
     batcher = Batcher(make_policy(config), weights, _batching(config, life))
     scale = config.devices.latency.time_scale if config.devices.latency.profile == "emulator" else 0.05
@@ -103,7 +106,7 @@ def _batching(config: Config, life: str) -> Batching:
         batch_size=rollout.batch_size,
         batch_wait_s=rollout.batch_wait_s,
         temperature=rollout.temperature,
-        seed=hash(life) & 0x7FFFFFFF,
+        seed=crc32(life.encode()),
     )
 
 

@@ -69,7 +69,8 @@ def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count:
         # It made room for newer versions in the meantime: the next turn takes one of those.
         life.log.write("skipped", version=version.version, why=error.seen)
         return
-    tasks = held_out(life.config, count)
+    # The curve on the way comes from the tuning split: the test tasks are looked at before and after, and never between.
+    tasks = held_out(life.config, count, "test" if name in ("before", "after") else "tune")
     how = Evaluation(
         config=life.config,
         seed=life.config.run.seed,

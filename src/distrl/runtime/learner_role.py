@@ -64,6 +64,7 @@ class PulseReporter:
                 "replay/eligible": learner.replay.num_eligible,
                 "staleness/mean": drawn.staleness_mean,
                 "staleness/max": drawn.staleness_max,
+                "staleness/kept": drawn.kept_share,
             }
         )
 

@@ -37,6 +37,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     learner_idle_ratio: float
     staleness_mean: float
     staleness_max: float
+    """Of the fresh draws; kept successes are counted in `kept_share`."""
+    kept_share: float
     lost_episodes: int
     duplicate_episodes: int
     restarts: int
@@ -74,6 +76,7 @@ def summarise(run: RunFolder, config: Config, spent: Spent, *, interrupted: bool
         learner_idle_ratio=round(figures.get("idle", 0.0), 4),
         staleness_mean=round(figures.get("staleness/mean", 0.0), 3),
         staleness_max=figures.get("staleness/max", 0.0),
+        kept_share=round(figures.get("staleness/kept", 0.0), 4),
         lost_episodes=len(audit.missing) + _unaccounted(run, config),
         duplicate_episodes=len(audit.duplicates),
         restarts=spent.restarts,

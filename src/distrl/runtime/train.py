@@ -97,7 +97,8 @@ class Session:
         while not self.interrupted and not self._over():
             if self._collecting_since_s is None and self._has_weights() and self._playing():
                 self._collecting_since_s, self._phase = time.time(), "training"
-                self._run.summary.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
+                for stale in (self._run.summary, self._run.evaluations / "after.json"):
+                    stale.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
             self._turn()
         self._busy_s = self._runtime.busy_s()
         self._collect_s, self._collecting_since_s = self._collected_s(), None

@@ -44,7 +44,9 @@ def _beat(life: Life, worker: Worker, parts: WorkerParts, devices: list[SimDevic
     life.pulse.figures.update(_figures(worker, parts))
     if devices:
         life.pulse.figures["busy_s"] = sum(device.busy_s for device in devices)
-    if worker.waiting and not worker.num_playing:
+    if worker.num_storing and not worker.num_playing:
+        life.pulse.waiting(f"the store: {worker.num_storing} trajectories")
+    elif worker.waiting and not worker.num_playing:
         life.pulse.waiting(worker.waiting)
     else:
         life.pulse.doing(f"playing: {worker.num_playing} episodes")

@@ -209,7 +209,7 @@ class Suite:
             except NoInstance:
                 continue
             task = draft.finish(suite=self.name, template=template.name, index=index)
-            if template.test_only or split_of(task) == split:
+            if split_of(task.instruction) == split:
                 return task
         return None
 
@@ -222,18 +222,18 @@ class Suite:
             )
 
 
-def split_of(task: Task) -> Split:
-    """Where an instruction belongs: a function of its text and template alone."""
-    digest = blake2b(f"{task.template}\n{task.instruction.casefold()}".encode(), digest_size=4).digest()
+def split_of(instruction: str) -> Split:
+    """Where an instruction belongs: a function of its text alone."""
+    digest = blake2b(instruction.casefold().encode(), digest_size=4).digest()
     share = int.from_bytes(digest, "big") / 2**32
     return "train" if share < 0.7 else "tune" if share < 0.8 else "test"
 
 
 def refuse_overlap(tasks: Iterable[Task]) -> None:
     """Raise if an instruction stands in more than one split."""
-    seen: dict[tuple[str, str], Split] = {}
+    seen: dict[str, Split] = {}
     for task in tasks:
-        first = seen.setdefault((task.template, task.instruction.casefold()), task.split)
+        first = seen.setdefault(task.instruction.casefold(), task.split)
         if first != task.split:
             raise TaskError(
                 f"{task.instruction!r} is in the {first} split and in the {task.split} split",

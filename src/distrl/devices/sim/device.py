@@ -124,7 +124,8 @@ class SimDevice:
         """Make a lost phone usable again; raises `DeviceLost` while its connection is still down."""
         if self._fault is Fault.DISCONNECT and self._clock() < self._back_at_s:
             self._refuse_if_lost()
-        await self._spend(self._latency.reset_s())
+        if seconds := self._latency.reset_s():  # no work: the phone is lost until this is over
+            await self._sleep(seconds)
         self._forget()
         self._fault = None
 
@@ -166,6 +167,10 @@ class SimDevice:
 
     async def _spend(self, seconds: float) -> None:
         """Take the phone's own time over something; a caller that comes back late for the result adds nothing."""
-        if seconds > 0.0:
-            self.busy_s += seconds
+        if seconds <= 0.0:
+            return
+        began_s = self._clock()
+        try:
             await self._sleep(seconds)
+        finally:
+            self.busy_s += min(seconds, self._clock() - began_s)

@@ -37,11 +37,11 @@ SHOPPING = [
     *shopping_questions.templates, *shopping_impossible.templates, *shopping_pages.templates,
 ]  # fmt: skip
 START = frozenset((
-    "clock-alarm-switch", "clock-ask-city", "clock-delete-alarm", "contacts-ask-phone", "contacts-call",
-    "contacts-delete", "contacts-favourite", "mail-archive", "mail-ask-sender", "messages-delete", "messages-mute",
-    "messages-reply", "music-ask-artist", "notes-ask", "notes-delete", "notes-pin",
+    "clock-alarm-switch", "clock-ask-city", "contacts-ask-phone", "contacts-call", "contacts-delete",
+    "contacts-favourite", "mail-ask-sender", "messages-delete", "music-ask-artist", "notes-ask", "notes-delete",
+    "notes-pin",
 ))  # fmt: skip
-"""Short everyday tasks of the general suite, few enough to be learnt in minutes on a laptop."""
+"""A dozen short everyday templates of the general suite, few enough to be learnt in minutes on a laptop."""
 
 SUITES: dict[str, Suite] = {
     "sim-start": Suite("sim-start", [template for template in GENERAL if template.name in START], sizes=SIZES),

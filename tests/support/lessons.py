@@ -111,6 +111,10 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     """pi(a); empty: 0.4."""
     entropy: Sequence[float] = ()
     valid: Sequence[bool] = ()
+    changed: Sequence[bool] = ()
+    """Whether the screen looked different after each step; empty: after all of them."""
+    false_claim: bool = False
+    """The last step ends the episode with a claim that is not so."""
     bootstrap: float = 0.0
     weight: float = 1.0
     success: bool = False
@@ -128,10 +132,10 @@ def make_lesson(*rows: Drawn) -> Lesson:
         behaviour_logp_BT=logp - ratio.log(),
         reward_BT=_pad([row.reward for row in rows]),
         valid_BT=_pad([[float(ok) for ok in row.valid] or [1.0] * len(row.reward) for row in rows]).bool(),
-        changed_BT=_pad([[1.0] * len(row.reward) for row in rows]).bool(),
+        changed_BT=_pad([[float(did) for did in row.changed] or [1.0] * len(row.reward) for row in rows]).bool(),
         mask_BT=_pad([[1.0] * len(row.reward) for row in rows]).bool(),
         success_B=torch.tensor([float(row.success) for row in rows]),
-        false_claim_BT=torch.zeros_like(logp, dtype=torch.bool),
+        false_claim_BT=_pad([[0.0] * (len(row.reward) - 1) + [float(row.false_claim)] for row in rows]).bool(),
         bootstrap_B=torch.tensor([row.bootstrap for row in rows]),
         weight_B=torch.tensor([row.weight for row in rows]),
     )

@@ -105,7 +105,7 @@ def _stop_politely(session: Session) -> None:
 
 
 def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
-    command, path = shlex.quote(sys.argv[0]), shlex.quote(str(folder.path))
+    command, path = _own_command(), shlex.quote(str(folder.path))
     after = [f"  {command} train --resume {path}"] if interrupted else []
     lines = [
         _success("before", summary.success_before_rate),
@@ -123,6 +123,12 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
         f"  {command} tasks try {summary.suite}/test/0",
     ]
     return "\n".join(lines)
+
+
+def _own_command() -> str:
+    """How this program was called, for the next commands to be typed the same way."""
+    called = sys.argv[0]
+    return "python -m distrl" if called.endswith("__main__.py") else shlex.quote(called)
 
 
 def _success(when: str, rate: Rate | None) -> str:

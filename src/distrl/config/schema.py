@@ -124,9 +124,9 @@ class PolicyConfig(_Section, frozen=True):
 
 
 class WarmStartConfig(_Section, frozen=True):
-    demonstrations: CountOrNone = 60
+    demonstrations: CountOrNone = 70
     """Oracle episodes to clone before training; 0: start from nothing."""
-    epochs: Count = 30
+    epochs: Count = 40
     """Passes over them."""
     learning_rate: Positive = 2e-3
     """Of the cloning."""

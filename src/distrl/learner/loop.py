@@ -18,7 +18,7 @@ import torch
 
 from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
 from distrl.config.schema import Config
-from distrl.errors import DistrlError, StoreError
+from distrl.errors import RoleCrashed, StoreError
 from distrl.experience.index import IndexRow
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
@@ -226,7 +226,7 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(policy.network.parameters(), config.learner.gradient_clip)
         if not torch.isfinite(norm):
             # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
-            raise DistrlError(
+            raise RoleCrashed(
                 f"the gradient of update {self.updates} is not finite",
                 expected="numbers",
                 fix="lower learner.learning_rate, then go on with --resume",

@@ -74,7 +74,7 @@ class WeightsFolder:
         path = self._folder / Path(version.file).name
         try:
             data = path.read_bytes()
-        except FileNotFoundError as error:
+        except (FileNotFoundError, IsADirectoryError) as error:
             raise StoreError(
                 f"{path} is gone", expected="a published version", fix="raise learner.keep_versions"
             ) from error

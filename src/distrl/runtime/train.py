@@ -18,6 +18,7 @@ from distrl.runtime.spent import Spent, read_spent
 from distrl.runtime.summary import Summary, summarise
 
 TEND_S = 0.1
+COUNT_EVERY_S = 1.0
 WORKER_END_S = 30.0
 LEARNER_END_S = 60.0
 EVALUATOR_END_S = 300.0
@@ -52,7 +53,8 @@ class Session:
         self._collecting_since_s: float | None = None
         self._busy_s: float | None = None
         self._phase = "starting"
-        self._saved_s = 0.0
+        self._saved_s = self._counted_s = 0.0
+        self._counted: StoreStats | None = None
         self.interrupted = False
         """Set from outside to finish and save before the budget is spent."""
 
@@ -112,10 +114,10 @@ class Session:
         return any(beat.role.startswith("worker") and beat.phase == "doing" for beat in beats if beat)
 
     def _over(self) -> bool:
-        limits, stats = self._config.run, self._store.stats
+        limits = self._config.run
         if limits.minutes and self.spent().collect_s >= 60 * limits.minutes:
             return True
-        return bool(limits.episodes) and stats().episodes >= limits.episodes
+        return bool(limits.episodes) and self._stats().episodes >= limits.episodes
 
     def _wind_down(self, workers: tuple[str, ...]) -> None:
         """Workers first, then the learner with what they left, then the last evaluation."""
@@ -141,11 +143,17 @@ class Session:
         self._runtime.tend()
         moment = Moment(
             run=self._run, config=self._config, phase=self._phase, spent=self.spent(),
-            roles=self._runtime.status(), stats=self._store.stats(),
+            roles=self._runtime.status(), stats=self._stats(),
         )  # fmt: skip
         self._watch(moment)
         self._save_now_and_then()
         time.sleep(TEND_S)
+
+    def _stats(self) -> StoreStats:
+        """The store's totals, asked for once a second: summing a long table up is not free."""
+        if self._counted is None or time.time() - self._counted_s >= COUNT_EVERY_S:
+            self._counted, self._counted_s = self._store.stats(), time.time()
+        return self._counted
 
     def _save_now_and_then(self) -> None:
         if time.time() - self._saved_s > 2.0:

@@ -43,6 +43,29 @@ def test_what_the_device_refused_is_invalid_and_what_it_took_is_valid(policy: Po
     assert lesson.valid_BT.tolist() == [[True, False, True, False]]
 
 
+def test_what_had_no_effect_is_marked_step_by_step(policy: PointerPolicy) -> None:
+    played = decided_episode(policy, "idle", Played(num_steps=3))
+    idle = msgspec.structs.replace(played.steps[1], changed=False)
+    steps = (played.steps[0], idle, played.steps[2])
+    lesson = lesson_of(policy, msgspec.structs.replace(played, steps=steps))
+    assert lesson.changed_BT.tolist() == [[True, False, True]]
+
+
+def test_a_false_claim_is_the_last_step_of_a_failure_that_the_agent_ended_and_no_other(policy: PointerPolicy) -> None:
+    cut = (Ending.STEP_LIMIT, Ending.TIME_LIMIT, Ending.DEVICE_LOST)
+    lesson = lesson_of(
+        policy,
+        decided_episode(policy, "claimed", Played(num_steps=2)),
+        decided_episode(policy, "claimed later", Played(num_steps=4)),
+        decided_episode(policy, "achieved", Played(num_steps=3, success=True)),
+        *(decided_episode(policy, f"cut by {why}", Played(num_steps=3, ending=why)) for why in cut),
+    )
+    false_claims = lesson.false_claim_BT.tolist()
+    assert false_claims[0] == [False, True, False, False]
+    assert false_claims[1] == [False, False, False, True]
+    assert not any(any(row) for row in false_claims[2:])
+
+
 def test_only_an_episode_that_was_cut_off_is_bootstrapped_and_by_the_present_critic(policy: PointerPolicy) -> None:
     over = decided_episode(policy, "finished")
     # Even where somebody noted what the screen showed after the end.

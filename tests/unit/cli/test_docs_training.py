@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
+from distrl.config.load import load_config
+from distrl.config.reference import flatten, settings
+from distrl.config.schema import Config
 from distrl.experience.store import ExperienceStore
+from distrl.tasks.suites import SUITES
+from distrl.types import Value
 from support.lessons import Drawn, gradient, make_lesson
 from support.trajectories import TASK, make_trajectory
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
+CONFIGS = sorted(page.name for page in (ROOT / "configs").glob("*.toml"))
 
 
 def text_of(page: str) -> str:
@@ -75,3 +81,54 @@ def test_every_test_that_guards_against_a_defect_exists() -> None:
     assert len(rows) > 9
     missing = [name for file, name in rows if f"def {name}(" not in text_of(f"tests/unit/{file}")]
     assert missing == []
+
+
+def switches(page: str) -> dict[str, list[str]]:
+    """The rows of a page's table of settings: what follows the name, cell by cell."""
+    rows = re.findall(r"^\| `(\w+\.\w+)` \|(.+)\|$", text_of(page), flags=re.MULTILINE)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+
+
+def plain(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+@pytest.mark.parametrize("page", ["docs/algorithms/aride.md", "docs/algorithms/filtered_bc.md"])
+def test_every_switch_of_an_algorithm_exists_and_has_the_default_that_its_page_names(page: str) -> None:
+    named = {name: cells[0] for name, cells in switches(page).items()}
+    assert len(named) > 2
+    assert [name for name in named if name not in settings()] == []
+    assert named == {name: plain(settings()[name].default) for name in named}
+
+
+def test_the_page_of_aride_leaves_no_setting_of_the_algorithm_or_the_replay_out() -> None:
+    ours = {key for key in settings() if key.startswith(("algorithm.", "replay."))} - {"algorithm.name"}
+    assert ours - set(switches("docs/algorithms/aride.md")) == set()
+
+
+def test_the_published_configuration_is_what_the_page_of_aride_says() -> None:
+    published = flatten(load_config(ROOT / "configs" / "aride-published.toml"))
+    cells = {name: cells[1] or cells[0] for name, cells in switches("docs/algorithms/aride.md").items()}
+    assert cells == {name: plain(published[name]) for name in cells}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_configuration_that_comes_along_is_read_and_named_in_the_readme(name: str) -> None:
+    load_config(ROOT / "configs" / name)
+    assert f"`{name}`" in text_of("README.md")
+
+
+def test_the_suites_are_as_large_as_the_tasks_page_says() -> None:
+    said = re.findall(r"^\| `(sim-\w+)`[^|]*\| (\d+) \| (\d+) \|", text_of("docs/tasks.md"), flags=re.MULTILINE)
+    have = [(name, len(suite.templates), sum(t.test_only for t in suite.templates)) for name, suite in SUITES.items()]
+    assert said == [(name, str(all_of_them), str(for_test)) for name, all_of_them, for_test in have]
+
+
+def test_the_readme_says_what_the_first_run_trains_on() -> None:
+    config, text = Config(), " ".join(text_of("README.md").split())
+    num_templates = len(SUITES[config.tasks.suite].templates)
+    assert f"`{config.tasks.suite}`, {num_templates} templates" in text
+    assert f"{config.warm_start.demonstrations} oracle demonstrations" in text
+    assert config.policy.string_match == ("string-matching prior" in text)

@@ -24,7 +24,7 @@ SITES = {shop.key: (shop.name, shop.domain) for shop in SHOPS} | {
 }
 """Name and address of everything that can be visited."""
 SHOP_BY_KEY = {shop.key: shop for shop in SHOPS}
-AUTHORS = ("Ines Moreau", "Tom Okafor", "Lena Vogt", "Raj Patel", "Mia Lind", "Sven Holt", "Ada Rossi", "Yuki Mori", "Omar Haddad", "Eva Novak")  # fmt: skip
+AUTHORS = ("Ines Moreau", "Tom Okafor", "Lena Vogt", "Raj Patel", "Mia Lind", "Sven Holt", "Ada Rossi", "Yuki Sato", "Omar Haddad", "Eva Novak")  # fmt: skip
 PARCEL_FACTS = {"letter": "Letter", "small": "Small parcel", "large": "Large parcel", "hours": "Opening hours"}
 NUM_GUIDES, NUM_FOUND = 8, 3
 

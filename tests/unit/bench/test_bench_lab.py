@@ -1,0 +1,91 @@
+"""The laboratory: a whole training in one process, small enough to be over in a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from distrl.bench.lab import Lab, Plan, Point, warm_start
+from distrl.evaluation.evaluate import held_out
+from distrl.runtime.assembly import make_policy
+from support.learners import small_config
+
+CHUNK, NUM_EPISODES, NUM_HELD_OUT = 8, 32, 6
+CONFIG = small_config(
+    tasks={"suite": "sim-start"},
+    warm_start={"demonstrations": 8, "epochs": 1},
+    replay={"capacity_steps": 4000},
+    learner={"batch_trajectories": 4, "first_update_episodes": 16, "updates_per_episode": 0.25},
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """As the roles do: on so small a network a second thread costs more than it brings."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def trained(*, lag: int, evaluate_every: int = 0) -> tuple[Lab, list[Point], list[Point]]:
+    """A laboratory after its training, what it returned and what it told on the way."""
+    plan = Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag, evaluate_every=evaluate_every)
+    lab, told = Lab(plan, held_out(CONFIG, NUM_HELD_OUT)), list[Point]()
+    return lab, lab.run(told.append), told
+
+
+def acting_versions(lab: Lab) -> list[int]:
+    """The version that played each chunk."""
+    rows = lab._memory.after(0, NUM_EPISODES + 1)
+    assert len({row.id for row in rows}) == len(rows) == NUM_EPISODES
+    chunks = [{row.version for row in rows[start : start + CHUNK]} for start in range(0, NUM_EPISODES, CHUNK)]
+    assert all(len(versions) == 1 for versions in chunks)
+    return [versions.pop() for versions in chunks]
+
+
+def test_it_plays_learns_and_evaluates_at_the_start_and_at_the_end() -> None:
+    lab, points, told = trained(lag=2)
+    start, end = points
+    assert told == points
+    assert (start.episodes, start.updates, start.losses) == (0, 0, {})
+    assert (end.episodes, end.updates) == (NUM_EPISODES, NUM_EPISODES // 4)
+    assert {"policy", "value", "entropy", "invalid", "total", "gradient_norm"} <= end.losses.keys()
+    assert 0.0 < start.wall_s < end.wall_s
+    for point in points:
+        assert point.success * NUM_HELD_OUT == pytest.approx(round(point.success * NUM_HELD_OUT))
+    successes = sum(row.success for row in lab._memory.after(0, NUM_EPISODES))
+    assert end.train_success == successes / NUM_EPISODES
+
+
+def test_it_evaluates_on_the_way_where_asked() -> None:
+    _, points, told = trained(lag=0, evaluate_every=16)
+    assert [point.episodes for point in told] == [point.episodes for point in points] == [0, 16, 32]
+    assert [point.updates for point in points] == [0, 4, 8]
+
+
+@pytest.mark.parametrize(("lag", "expected"), [(0, [0, 1, 2, 3]), (1, [0, 0, 1, 2]), (2, [0, 0, 0, 1])])
+def test_the_acting_version_lags_as_planned(lag: int, expected: list[int]) -> None:
+    lab, _, _ = trained(lag=lag)
+    assert acting_versions(lab) == expected
+
+
+def test_the_acting_policy_has_the_weights_of_the_version_that_it_names() -> None:
+    lab, _, _ = trained(lag=4)
+    assert acting_versions(lab) == [0] * 4
+    weights = dict(lab._versions.held)
+    assert sorted(weights) == [0, 1, 2, 3, 4]
+    assert lab._actor.dump() == weights[0] == weights[1], "the first chunk is too small for an update"
+    assert lab.policy.dump() == weights[4]
+    assert len(set(weights.values())) == 4
+
+
+def test_a_warm_start_changes_the_policy_and_no_demonstrations_leave_it_alone() -> None:
+    policy = make_policy(CONFIG)
+    fresh = policy.dump()
+    warm_start(policy, small_config(warm_start={"demonstrations": 0}))
+    assert policy.dump() == fresh
+    warm_start(policy, CONFIG)
+    assert policy.dump() != fresh

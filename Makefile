@@ -30,7 +30,7 @@ check: $(READY)
 
 unit: $(READY)
 	@echo "== unit tests"
-	@$(BIN)/pytest tests/unit
+	@$(BIN)/pytest -n 2 --dist loadfile tests/unit
 
 integration: $(READY)
 	@echo "== integration and end-to-end tests: $(or $(LATER_TESTS),none)"

@@ -34,7 +34,7 @@ def _thread(seeder: Seeder) -> Record:
 @app.screen("home")
 def home(ui: Ui) -> View:
     threads, query = ui.table(THREAD), ui.draft("search").casefold()
-    known = sorted(threads, key=lambda who: not threads[who]["pinned"])
+    known = sorted(threads, key=lambda who: not threads[who].get("pinned", False))
     strangers = {str(sent["to"]): None for sent in ui.table(SENT).values() if sent["to"] not in threads}
     rows = (_row(ui, who) for who in (*strangers, *known) if query in who.casefold())
     return View(

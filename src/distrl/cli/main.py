@@ -109,7 +109,11 @@ def dispatch(argv: list[str]) -> int:
 
 
 def _run(verb: Verb, name: str, rest: list[str], *, takes_config: bool) -> int:
-    note = "any setting can be given as --section.key value: see `distrl config show`" if takes_config else None
+    note = (
+        "any setting can be given as --section.key value: see `distrl config show`; --seed N is short for --run.seed N"
+        if takes_config
+        else None
+    )
     parser = Parser(prog=f"distrl {name}", description=f"{VERBS[name]}.", epilog=note, allow_abbrev=False)
     parser.more_flags = tuple(SHORT) if takes_config else ()
     verb.configure(parser)

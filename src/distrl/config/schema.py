@@ -66,7 +66,7 @@ class RunConfig(_Section, frozen=True):
     """Folder that holds the run folders."""
     seed: CountOrNone = 0
     """Decides tasks, phones, weights and sampling."""
-    minutes: NotNegative = 4.5
+    minutes: NotNegative = 4.9
     """Stop collecting after so many minutes; 0: no limit."""
     episodes: CountOrNone = 0
     """Stop collecting after so many episodes; 0: no limit."""

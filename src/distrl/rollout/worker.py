@@ -171,7 +171,7 @@ class Worker:
     async def _keep(self, device: str, played: Played) -> None:
         if played.lost:
             self.tally.losses += 1
-            self._parts.log.write("device_lost", device=device, why=played.lost)
+            self._parts.log.write("device_lost", device=device, why=played.lost.splitlines()[0])
         if played.trajectory is None:
             return
         trajectory = replace(
@@ -201,7 +201,8 @@ class Worker:
         tally = self.tally
         tally.episodes += 1
         tally.successes += trajectory.verdict.success
-        tally.recent.append(trajectory.verdict.success)
+        if not self._stopping.is_set():  # what drains at the end is mostly long and failing: it would tell nothing
+            tally.recent.append(trajectory.verdict.success)
         tally.steps += len(trajectory.steps)
         tally.invalid += sum(not step.valid for step in trajectory.steps)
         tally.cut += trajectory.ending in (Ending.TIME_LIMIT, Ending.DEVICE_LOST)

@@ -125,6 +125,7 @@ def make_lesson(*rows: Drawn) -> Lesson:
     chance = _pad([row.chance or [0.4] * len(row.reward) for row in rows], filling=1.0)
     ratio = _pad([row.ratio or [1.0] * len(row.reward) for row in rows], filling=1.0)
     logp = chance.log()
+    mask = _pad([[1.0] * len(row.reward) for row in rows]).bool()
     return Lesson(
         logp_BT=logp.clone().requires_grad_(),
         entropy_BT=_pad([row.entropy or [1.0] * len(row.reward) for row in rows]).requires_grad_(),
@@ -133,7 +134,9 @@ def make_lesson(*rows: Drawn) -> Lesson:
         reward_BT=_pad([row.reward for row in rows]),
         valid_BT=_pad([[float(ok) for ok in row.valid] or [1.0] * len(row.reward) for row in rows]).bool(),
         changed_BT=_pad([[float(did) for did in row.changed] or [1.0] * len(row.reward) for row in rows]).bool(),
-        mask_BT=_pad([[1.0] * len(row.reward) for row in rows]).bool(),
+        mask_BT=mask,
+        teaches_BT=mask,
+        tells_BT=mask,
         success_B=torch.tensor([float(row.success) for row in rows]),
         false_claim_BT=_pad([[0.0] * (len(row.reward) - 1) + [float(row.false_claim)] for row in rows]).bool(),
         bootstrap_B=torch.tensor([row.bootstrap for row in rows]),

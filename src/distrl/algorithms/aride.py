@@ -35,7 +35,7 @@ class ARide:
         config = self._config
         targets = self._targets(lesson)
         policy = self._policy_loss(lesson, targets)
-        critic = value_loss(lesson.value_logit_BT, targets.value_BT, lesson.mask_BT)
+        critic = value_loss(lesson.value_logit_BT, targets.value_BT, lesson.tells_BT)
         entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
         invalid = push_down(lesson, self._bad(lesson))
         acting = policy - config.entropy_weight * entropy + config.invalid_weight * invalid
@@ -80,7 +80,7 @@ class ARide:
         credit_BT = self._credit(targets.advantage_BT, lesson.mask_BT)
         if self._config.learn_from == "successes":
             credit_BT = torch.where(lesson.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))
-        return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.mask_BT)
+        return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.teaches_BT)
 
     def _credit(self, advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """What each action's log-probability is multiplied with."""

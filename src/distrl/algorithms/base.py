@@ -22,7 +22,10 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """A trajectory as the learner keeps it: what the policy read, and plain arrays over its steps."""
 
     id: str
+    task: str
+    """The id of its task: attempts at one task form a group."""
     template: str
+    instruction: str
     version: int
     success: bool
     terminal: bool
@@ -46,7 +49,9 @@ def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
     seen = [step.observation for step in steps] + ([trajectory.last] if trajectory.last else [])
     return Episode(
         id=trajectory.id,
+        task=trajectory.task.id,
         template=trajectory.task.template,
+        instruction=trajectory.task.instruction,
         version=trajectory.version,
         success=trajectory.verdict.success,
         terminal=trajectory.ending.terminal,
@@ -71,6 +76,11 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     valid_BT: Tensor
     changed_BT: Tensor
     mask_BT: Tensor
+    """True on real steps, false on padding."""
+    teaches_BT: Tensor
+    """True on the steps that the policy term may use."""
+    tells_BT: Tensor
+    """True on the steps whose outcome may train a critic."""
     success_B: Tensor
     false_claim_BT: Tensor
     """True on the last step of an episode that the agent ended and that failed."""
@@ -104,7 +114,7 @@ class Algorithm(Protocol):
 
 def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Sequence[float]) -> Lesson:
     """Score the episodes with the present policy, under gradient, in one pass."""
-    encoded = [item for episode in episodes for item in episode.encoded]
+    encoded = [policy.augment(item) for episode in episodes for item in episode.encoded]
     choices = [choice for episode in episodes for choice in _padded_choices(episode)]
     scores = policy.score(encoded, choices)
     rows, last = _rows(episodes)
@@ -113,6 +123,7 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
         0.0 if e.terminal else float(value_N[at]) if at is not None else e.last_value
         for e, at in zip(episodes, last, strict=True)
     ]
+    mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool()
     return Lesson(
         logp_BT=_gather(scores.logp_N, rows),
         entropy_BT=_gather(scores.entropy_N, rows),
@@ -121,7 +132,9 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
         reward_BT=_stack([episode.reward_T for episode in episodes]),
         valid_BT=_stack([episode.valid_T for episode in episodes]).bool(),
         changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
-        mask_BT=_stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool(),
+        mask_BT=mask_BT,
+        teaches_BT=mask_BT,
+        tells_BT=mask_BT,
         success_B=torch.tensor([float(episode.success) for episode in episodes]),
         false_claim_BT=_stack([_false_claims(episode) for episode in episodes]).bool(),
         bootstrap_B=torch.tensor(bootstrap),

@@ -22,10 +22,10 @@ class FilteredBC:
         self._config = config
 
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
-        worth_BT = lesson.mask_BT & (lesson.success_B[:, None] > 0)
+        worth_BT = lesson.teaches_BT & (lesson.success_B[:, None] > 0)
         policy = -mean_over(lesson.logp_BT, worth_BT)
         outcome_BT = lesson.success_B[:, None].expand_as(lesson.logp_BT)
-        critic = value_loss(lesson.value_logit_BT, outcome_BT, lesson.mask_BT)
+        critic = value_loss(lesson.value_logit_BT, outcome_BT, lesson.tells_BT)
         total = policy + self._config.value_weight * critic
         td_BT = (outcome_BT - torch.sigmoid(lesson.value_logit_BT.detach())) * lesson.mask_BT
         named = {

@@ -71,7 +71,7 @@ def clone(
         losses = []
         for start in range(0, len(order), BATCH):
             part = order[start : start + BATCH]
-            scores = policy.score([encoded for encoded, _ in part], [choice for _, choice in part])
+            scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
             optimizer.zero_grad(set_to_none=True)
             nll = -scores.logp_N.mean()
             nll.backward()  # type: ignore[no-untyped-call]

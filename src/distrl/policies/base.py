@@ -37,6 +37,9 @@ class Policy(Protocol, Generic[Encoded]):
     def encode(self, observation: Observation) -> Encoded:
         """What the policy reads of an observation, ready for memory and batches."""
 
+    def augment(self, encoded: Encoded) -> Encoded:
+        """A varied reading of the same observation, to train on; itself where the policy knows no variation."""
+
     def decide(
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
     ) -> list[Decision]:

@@ -38,6 +38,10 @@ class PointerPolicy:
     def encode(self, observation: Observation) -> Encoded:
         return encode(observation, string_match=self.config.string_match)
 
+    def augment(self, encoded: Encoded) -> Encoded:
+        share = self.config.rename_share
+        return rename(encoded, share, self._random) if share else encoded
+
     @torch.no_grad()
     def decide(
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
@@ -64,9 +68,7 @@ class PointerPolicy:
     def _score_part(
         self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]], rows: list[int]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        share = self.config.rename_share
-        items = [rename(encoded[row], share, self._random) if share else encoded[row] for row in rows]
-        logits = self.network(collate(items))
+        logits = self.network(collate([encoded[row] for row in rows]))
         spread = _Spread(logits, 1.0)
         triples = [(choice[0], choice[1], choice[2]) if (choice := choices[row]) else NO_CHOICE for row in rows]
         return spread.logp(triples), spread.entropy(), logits.value_B

@@ -82,7 +82,7 @@ class TasksConfig(_Section, frozen=True):
 class DevicesConfig(_Section, frozen=True):
     kind: Literal["sim"] = "sim"
     """What the workers drive."""
-    per_worker: Count = 112
+    per_worker: Count = 72
     """Devices that each worker process drives at once."""
     wild: WildConfig = WildConfig()
     latency: LatencyConfig = LatencyConfig()
@@ -193,7 +193,7 @@ class LearnerConfig(_Section, frozen=True):
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 0.4
+    updates_per_episode: Positive = 0.5
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""

@@ -12,7 +12,7 @@ help:
 	@echo "make test    everything below, then the integration and end-to-end tests"
 	@echo "make check   format, lint, types and the import law"
 	@echo "make unit    unit tests"
-	@echo "make docs    write docs/configuration.md and docs/metrics.md anew from the code"
+	@echo "make docs    write docs/configuration.md, metrics.md and dialects.md anew from the code"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 train: $(READY)
@@ -43,6 +43,9 @@ docs: $(READY)
 	@echo "== writing docs/metrics.md"
 	@$(BIN)/python -m distrl.telemetry.reference > docs/metrics.md.new
 	@mv docs/metrics.md.new docs/metrics.md
+	@echo "== writing docs/dialects.md"
+	@$(BIN)/python -m distrl.policies.dialects.reference > docs/dialects.md.new
+	@mv docs/dialects.md.new docs/dialects.md
 
 clean:
 	@echo "== removing .venv and caches"

@@ -79,7 +79,7 @@ def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count:
     report = make_report(evaluate(policy, tasks, how), suite=life.config.tasks.suite, version=version.version)
     life.run.evaluations.mkdir(exist_ok=True)
     replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
-    life.pulse.figures.update({"success": report.success, "version": version.version, "progress": 1.0})
+    life.pulse.figures.update({"success": report.success, "version": version.version, "n": report.n, "progress": 1.0})
     life.metrics.write(
         "evaluator",
         role="evaluator",

@@ -35,6 +35,8 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplayState
     sampler: str
     """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
+    variation: str = ""
+    """State of the one that varies what the policy trains on; empty: the policy has none."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

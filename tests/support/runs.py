@@ -116,6 +116,14 @@ class Training:
             time.sleep(0.05)
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for something that happens without a `Training`, or fail."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s, "it took too long"
+        time.sleep(0.02)
+
+
 def num_episodes(run: RunFolder) -> int:
     """Episodes in the store; 0 before there is one."""
     if not (run.experience / "index.sqlite").exists():

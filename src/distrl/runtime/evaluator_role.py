@@ -32,6 +32,7 @@ def keep_evaluating(life: Life) -> None:
     if not (life.run.evaluations / "before.json").exists():
         _evaluate(life, weights, first, evaluation.episodes, name="before")
     last_s = time.monotonic()
+    life.pulse.figures["progress"] = 1.0  # also where nothing was due: a life that waits for its turn is a good one
     while not life.stopping():
         newest = weights.latest()
         if evaluation.every_s and newest and time.monotonic() - last_s >= evaluation.every_s:

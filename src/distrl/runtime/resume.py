@@ -32,6 +32,7 @@ FIXED = {
     "rollout.history": "the policy was trained on it",
     "policy.": "the weights would not fit",
     "warm_start.": "it is over",
+    "algorithm.name": "what it trains beside the policy would not fit",
 }
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
 FREE = ("policy.rename_share",)

@@ -45,6 +45,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
+        """The last part of its path: date, time and `run.name`."""
         return self.path.name
 
     def config(self) -> Config:

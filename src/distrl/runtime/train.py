@@ -10,7 +10,7 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore, StoreStats
-from distrl.runtime.base import RoleStatus, worker_names
+from distrl.runtime.base import RoleStatus, role_names, worker_names
 from distrl.runtime.local import LocalRuntime
 from distrl.runtime.locks import take
 from distrl.runtime.resume import adopt
@@ -75,7 +75,7 @@ class Session:
         workers = worker_names(self._config)
         self._store.recover()
         try:
-            self._runtime.start(("learner", *workers, "evaluator"))
+            self._runtime.start(role_names(self._config))
             self._collect()
             self._wind_down(workers)
         finally:

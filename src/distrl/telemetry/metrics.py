@@ -55,7 +55,7 @@ METRICS: dict[str, Metric] = {
         _metric("evaluator/success", "share", "success on held-out tasks of the last pinned version", "rises"),
         _metric("evaluator/version", "version", "the version that was evaluated", "rises"),
         _metric("evaluator/n", "episodes", "held-out tasks of that evaluation", "evaluation.during_episodes, evaluation.episodes at start and end"),
-        _metric("evaluator/progress", "count", "1 once this life of the process has finished an evaluation", "1"),
+        _metric("evaluator/progress", "count", "1 once this life of the process has finished what was due when it began", "1"),
     )
 }  # fmt: skip
 """By name."""

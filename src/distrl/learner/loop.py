@@ -26,9 +26,11 @@ from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
     dump_optimizer,
+    dump_variation,
     restore_optimizer,
+    restore_variation,
 )
-from distrl.policies.base import Policy, Varying
+from distrl.policies.base import Policy
 from distrl.types import PolicyVersion, Trajectory
 
 INTAKE = 32
@@ -115,8 +117,7 @@ class Learner:
             return False
         state = checkpoint.state
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
-        if state.variation and isinstance(self._parts.policy, Varying):
-            self._parts.policy.variation = state.variation
+        restore_variation(self._parts.policy, state.variation)
         restore_optimizer(self._optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
@@ -279,7 +280,6 @@ class Learner:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        policy = self._parts.policy
         state = LearnerState(
             version=self.version,
             updates=self.updates,
@@ -289,10 +289,10 @@ class Learner:
             busy_s=self.busy_s,
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
-            variation=policy.variation if isinstance(policy, Varying) else "",
+            variation=dump_variation(self._parts.policy),
         )
-        optimizer = dump_optimizer(self._optimizer)
-        self._parts.checkpoints.write(Checkpoint(state=state, policy=policy.dump(), optimizer=optimizer))
+        policy = self._parts.policy.dump()
+        self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))
         self._saved_s = self._parts.clock()
 
     @property

@@ -39,7 +39,8 @@ class Latency:
         self._stall_rate = config.stall_rate
         self.slow_machine = Random(f"machine {seed} {device}").random() < config.slow_machine_share
         """Whether this phone sits on one of the machines that are half as fast."""
-        self._scale = pace(config) * (SLOW_FACTOR if self.slow_machine else 1.0)
+        scale = pace(config)
+        self._scale = scale * (SLOW_FACTOR if self.slow_machine else 1.0)
 
     def reset_s(self) -> float:
         """Seconds to bring the phone to the start of a task, or to restart it."""

@@ -168,10 +168,11 @@ def check_exactly_once(run: RunFolder) -> int:
     with ExperienceStore(run.experience) as store:
         rows, audit = store.after(0, 1_000_000), store.audit()
     assert (audit.missing, audit.duplicates) == ((), ())
-    acknowledged = [
-        event["id"] for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)
-        if event["event"] == "acknowledged"
-    ]  # fmt: skip
+    events = [event for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)]
+    finished, acknowledged = (
+        [event["id"] for event in events if event["event"] == name] for name in ("finished", "acknowledged")
+    )
+    assert set(acknowledged) <= set(finished)
     assert len(acknowledged) == len(set(acknowledged))
     assert set(acknowledged) <= {row.id for row in rows}
     checkpoint = CheckpointFolder(run.checkpoints).newest()

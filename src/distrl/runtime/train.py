@@ -20,7 +20,8 @@ from distrl.runtime.summary import Summary, summarise
 
 TEND_S = 0.1
 COUNT_EVERY_S = 1.0
-WORKER_END_S = 30.0
+WORKER_END_S = 120.0
+"""Long enough for what waits to be stored on a slow disk; one that hangs falls silent and is noticed before."""
 LEARNER_END_S = 60.0
 EVALUATOR_END_S = 300.0
 LOCK_WAIT_S = 1.0

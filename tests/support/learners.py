@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
+from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import PolicyVersion
 from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
 
@@ -81,6 +83,7 @@ class Workshop:
         self.store = ExperienceStore(folder / "experience")
         self.weights = WeightsFolder(folder / "weights", keep=self.config.learner.keep_versions)
         self.checkpoints = CheckpointFolder(folder / "checkpoints")
+        self.make_policy: Callable[[], PointerPolicy] = tiny_policy
         self.policy = tiny_policy()
         self.hearer = Hearer()
         self.now_s = 0.0
@@ -88,7 +91,7 @@ class Workshop:
 
     def learner(self, algorithm: Algorithm | None = None) -> Learner:
         """A learner that has just been started."""
-        self.policy = tiny_policy()
+        self.policy = self.make_policy()
         return Learner(
             LearnerParts(
                 config=self.config,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
+    from distrl.runtime.spent import Spent
     from distrl.runtime.summary import Summary
     from distrl.runtime.train import Session
     from distrl.types import Split
@@ -26,7 +27,12 @@ TAKES_CONFIG = True
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="a TOML file; without one, the defaults")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run folder where it stopped")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="go on with this run folder where it stopped, with its own settings; flags may change some of them",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object on the last line")
 
 
@@ -50,20 +56,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
+    from distrl.runtime.resume import settings_to_resume
     from distrl.runtime.run_folder import create_run, open_run
 
     if args.resume is None:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
         return create_run(config, now=datetime.now()), config
-    if args.config is not None or args.overrides:
+    if args.config is not None:
         raise UsageError(
             "a resumed run keeps its own settings",
-            expected="--resume RUN and nothing else",
+            expected="--resume RUN, with --section.key value for what should change",
             fix=f"distrl train --resume {args.resume}",
         )
     folder = open_run(args.resume)
-    config = folder.config()
+    config = settings_to_resume(folder, args.overrides)
     _check_tasks(config)
     _refuse_finished(folder, config)
     return folder, config
@@ -80,16 +87,22 @@ def _check_tasks(config: Config) -> None:
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:
-    from distrl.config.load import config_hash
+    from distrl.runtime.spent import is_over, read_spent
     from distrl.runtime.summary import read_summary
 
-    summary = read_summary(folder)
-    if summary is not None and not summary.interrupted and summary.config_hash == config_hash(config):
+    summary, spent = read_summary(folder), read_spent(folder.progress)
+    if summary is not None and not summary.interrupted and is_over(config.run, spent, summary.episodes):
+        more = f"--run.episodes {2 * summary.episodes}" if config.run.episodes else f"--run.minutes {_more(spent)}"
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
             expected="a run that was stopped, or a larger budget",
-            fix=f"raise run.minutes or run.episodes in {folder.config_file}, or `distrl evaluate {folder.path}`",
+            fix=f"`distrl train --resume {folder.path} {more}`, or `distrl evaluate {folder.path}`",
         )
+
+
+def _more(spent: Spent) -> int:
+    """Twice the minutes that a run has had."""
+    return max(1, round(spent.collect_s / 30))
 
 
 def _stop_politely(session: Session) -> None:
@@ -114,6 +127,7 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
         f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}",
         f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, "
         f"phones lost and recovered {summary.device_losses}",
+        *_unstored(summary),
         "",
         f"run folder: {folder.path}",
         "next:",
@@ -125,6 +139,11 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
     return "\n".join(lines)
 
 
+def _unstored(summary: Summary) -> list[str]:
+    count = summary.unacknowledged_episodes
+    return [f"finished, but not yet stored when a worker was killed: {count} episodes"] if count else []
+
+
 def _own_command() -> str:
     """How this program was called, for the next commands to be typed the same way."""
     called = sys.argv[0]
@@ -134,4 +153,6 @@ def _own_command() -> str:
 def _success(when: str, rate: Rate | None) -> str:
     if rate is None:
         return f"success {when}: not evaluated"
-    return f"success {when}: {rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"
+    from distrl.cli.progress import share
+
+    return f"success {when}: {share(rate)}"

@@ -96,10 +96,10 @@ class RolloutConfig(_Section, frozen=True):
     """Most decisions that are made at once."""
     batch_wait_s: NotNegative = 0.004
     """How long a decision may wait for others to share its batch."""
-    episode_budget_s: Positive = 60.0
-    """An episode that lasts longer is cut, bootstrapped and used."""
-    step_deadline_s: Positive = 50.0
-    """A device that takes longer over one action counts as lost."""
+    episode_budget_s: NotNegative = 0.0
+    """An episode that lasts longer is cut, bootstrapped and used; 0: 150 s on devices in real time, times `devices.latency.time_scale` on simulated phones, and 30 s at least."""
+    step_deadline_s: NotNegative = 0.0
+    """A device that takes longer over one action counts as lost; 0: 124 s on devices in real time, times `devices.latency.time_scale` on simulated phones, and 10 s at least."""
     history: Annotated[int, Meta(ge=0, le=16)] = 6
     """Recent actions that a policy is shown."""
     temperature: Positive = 1.0

@@ -48,6 +48,7 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def staleness_mean(self) -> float:
+        """Over the fresh draws; 0 before there was one."""
         return self.staleness_sum / max(1, self.num - self.num_kept)
 
     @property

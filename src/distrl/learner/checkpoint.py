@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors, sync_folder
 from distrl.experience.replay import ReplayState
+from distrl.policies.base import Policy, Varying
 
 KEEP = 2
 
@@ -35,6 +37,8 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplayState
     sampler: str
     """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
+    variation: str = ""
+    """State of the one that varies what the policy trains on; empty: the policy has none."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,3 +136,14 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, data: bytes) -> None:
         if name:
             state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def dump_variation(policy: Policy[Any]) -> str:
+    """Where the policy's own generator stands; empty where it has none."""
+    return policy.variation if isinstance(policy, Varying) else ""
+
+
+def restore_variation(policy: Policy[Any], state: str) -> None:
+    """Let the policy draw on from what `dump_variation` gave."""
+    if state and isinstance(policy, Varying):
+        policy.variation = state

@@ -26,7 +26,9 @@ from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
     dump_optimizer,
+    dump_variation,
     restore_optimizer,
+    restore_variation,
 )
 from distrl.policies.base import Policy
 from distrl.types import PolicyVersion, Trajectory
@@ -115,6 +117,7 @@ class Learner:
             return False
         state = checkpoint.state
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
+        restore_variation(self._parts.policy, state.variation)
         restore_optimizer(self._optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
@@ -286,6 +289,7 @@ class Learner:
             busy_s=self.busy_s,
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
+            variation=dump_variation(self._parts.policy),
         )
         policy = self._parts.policy.dump()
         self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))

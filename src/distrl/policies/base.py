@@ -7,7 +7,7 @@ nobody but the policy reads it. What `encode` returns is opaque too: the learner
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import torch
@@ -56,3 +56,11 @@ class Policy(Protocol, Generic[Encoded]):
 
     def restore(self, data: bytes, *, source: str) -> None:
         """Take weights of the same architecture; anything else is an error that names `source`."""
+
+
+@runtime_checkable
+class Varying(Protocol):
+    """What a policy may have besides, where `augment` draws at random: checkpoints then hold its generator too."""
+
+    variation: str
+    """State of that generator; assign it to draw on from there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
 import msgspec
@@ -10,6 +11,9 @@ from distrl.config.schema import Config
 from distrl.errors import TaskError
 from distrl.tasks.base import Suite
 from distrl.types import Split, Task
+
+PACE_VERSIONS = 8
+"""Versions whose times of appearance make the present pace."""
 
 
 class TaskFeed:
@@ -37,6 +41,25 @@ class TaskFeed:
         )
 
 
+class VersionPace:
+    """How fast versions come, as seen from one worker: by its own clock, whoever publishes."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=PACE_VERSIONS + 1)
+
+    def note(self, version: int, now_s: float) -> None:
+        """Remember when a version was first seen."""
+        if version >= 0 and (not self._seen or version > self._seen[-1][1]):
+            self._seen.append((now_s, version))
+
+    def per_s(self, now_s: float) -> float:
+        """Versions per second lately; falls towards 0 while no new one comes."""
+        if not self._seen:
+            return 0.0
+        (first_s, first), (_, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (now_s - first_s) if now_s > first_s else 0.0
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a worker stands when it asks to start an episode."""
 
@@ -46,10 +69,25 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The newest published version."""
     started: int
     """Episodes that this worker has started with the held version."""
+    running: int = 0
+    """Episodes of this worker that are under way."""
+    versions_per_s: float = 0.0
+    """How fast versions have come lately."""
+    usual_s: float = 0.0
+    """How long an episode usually takes on this worker; 0: not known yet."""
+
+    @property
+    def expected(self) -> int:
+        """Whole versions that will usually appear before an episode that starts now is over."""
+        return int(self.versions_per_s * self.usual_s)
 
 
 class Admission:
     """Lets an episode start only where its data can still be used.
+
+    What it will be too old by is foreseen: the versions that the worker is behind, plus those that usually appear
+    during an episode. While versions come too fast for that, a worker that has nothing under way and the newest
+    weights still plays one episode at a time: it would otherwise never learn that episodes have become shorter.
 
     In sync mode each worker gets its share of a round per version and then waits for the next one: a staleness of 0
     and a barrier, with the same code.
@@ -66,8 +104,19 @@ class Admission:
         """Why no episode may start now; empty: one may."""
         if standing.held < 0:
             return "the first weights from the learner"
-        if standing.latest - standing.held > self._max_staleness:
+        behind = standing.latest - standing.held
+        if behind > self._max_staleness:
             return f"version {standing.latest}: version {standing.held} is too stale to start with"
-        if self._sync and standing.started >= self._share:
-            return f"version {standing.held + 1}: this worker's {self._share} episodes of the round are out"
+        if self._sync:
+            return self._out_of_round(standing)
+        if behind + standing.expected > self._max_staleness and (standing.running or behind):
+            return (
+                f"slower versions: about {standing.expected} appear during an episode of {standing.usual_s:.0f} s, "
+                f"and data may be {self._max_staleness} old"
+            )
         return ""
+
+    def _out_of_round(self, standing: Standing) -> str:
+        if standing.started < self._share:
+            return ""
+        return f"version {standing.held + 1}: this worker's {self._share} episodes of the round are out"

@@ -15,6 +15,7 @@ from distrl.algorithms.filtered_bc import FilteredBC
 from distrl.config.schema import AlgorithmConfig, Config
 from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
+from distrl.devices.sim.latency import LONG_EPISODE_S, LONGEST_ACTION_S, pace
 from distrl.evaluation.evaluate import judge_on_phone
 from distrl.experience.frames import FrameStore
 from distrl.experience.priorities import first_priority
@@ -30,6 +31,11 @@ from distrl.runtime.base import worker_names
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.suites import suite
 from distrl.telemetry.events import EventLog, read_events
+
+SHORTEST_BUDGET_S, SHORTEST_DEADLINE_S = 30.0, 10.0
+"""However fast the phones are, decisions and a busy machine take their time."""
+SHORTEST_PACE = 0.05
+"""Of the waits before a lost phone is restarted, where phones take no time."""
 
 
 def prepare_torch() -> None:
@@ -65,7 +71,7 @@ def make_worker_parts(
     life = f"{config.run.seed} {worker} {number}"
     weights = WeightsFolder(run.weights)
     batcher = Batcher(make_policy(config), weights, _batching(config, life))
-    scale = config.devices.latency.time_scale if config.devices.latency.profile == "emulator" else 0.05
+    scale = pace(config.devices.latency) or SHORTEST_PACE
     newest = weights.latest
     store = ExperienceStore(run.experience)
     store.recover()  # what an earlier life had written and not yet entered into the index
@@ -90,11 +96,11 @@ def make_worker_parts(
 
 
 def episode_limits(config: Config) -> EpisodeLimits:
-    """What an episode may cost."""
-    rollout = config.rollout
+    """What an episode may cost; limits of 0 follow from how long real devices take, at the pace of the phones."""
+    rollout, scale = config.rollout, pace(config.devices.latency)
     return EpisodeLimits(
-        budget_s=rollout.episode_budget_s,
-        step_deadline_s=rollout.step_deadline_s,
+        budget_s=rollout.episode_budget_s or max(SHORTEST_BUDGET_S, scale * LONG_EPISODE_S),
+        step_deadline_s=rollout.step_deadline_s or max(SHORTEST_DEADLINE_S, scale * LONGEST_ACTION_S),
         history=rollout.history,
         repeat_penalty=rollout.repeat_penalty,
     )

@@ -34,7 +34,8 @@ METRICS: dict[str, Metric] = {
         _metric("worker/version", "version", "policy version in use; -1: none yet", "follows learner/version within a second"),
         _metric("worker/healthy", "devices", "devices that play or can be leased", "all of them, short dips with faults"),
         _metric("worker/restarting", "devices", "devices that are being restarted or are in quarantine", "0, short peaks with faults"),
-        _metric("worker/acknowledge_ms", "ms", "mean time until the store had a trajectory durably", "below 50"),
+        _metric("worker/storing", "episodes", "finished trajectories that wait to be stored", "near 0; at 64, the lanes wait for the store"),
+        _metric("worker/acknowledge_ms", "ms", "mean time from the end of an episode until the store had it durably", "below 50"),
         _metric("learner/progress", "count", "gradient steps of this life of the process: what the supervisor takes as progress", "above 0 soon after a start"),
         _metric("learner/version", "version", "newest published policy version", "rises every publish_every_s"),
         _metric("learner/updates", "count", "gradient steps of the run", "rises steadily"),
@@ -54,7 +55,7 @@ METRICS: dict[str, Metric] = {
         _metric("evaluator/success", "share", "success on held-out tasks of the last pinned version", "rises"),
         _metric("evaluator/version", "version", "the version that was evaluated", "rises"),
         _metric("evaluator/n", "episodes", "held-out tasks of that evaluation", "evaluation.during_episodes, evaluation.episodes at start and end"),
-        _metric("evaluator/progress", "count", "1 once this life of the process has finished an evaluation", "1"),
+        _metric("evaluator/progress", "count", "1 once this life of the process has finished what was due when it began", "1"),
     )
 }  # fmt: skip
 """By name."""

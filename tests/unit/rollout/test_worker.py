@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import FaultConfig
 from distrl.errors import StoreError
+from distrl.rollout import outbox
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.telemetry.events import read_events
 from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory
@@ -29,6 +31,11 @@ def give_up_after_three(seen: Observation) -> Action:
 def kept_by(parts: WorkerParts) -> Kept:
     assert isinstance(parts.sink, Kept)
     return parts.sink
+
+
+def logged(folder: Path, event: str) -> list[object]:
+    """The ids that the worker wrote down with this event, in order."""
+    return [found["id"] for found in read_events(folder / "worker-0.jsonl") if found["event"] == event]
 
 
 def run(parts: WorkerParts, enough: Callable[[Worker], bool]) -> Worker:
@@ -58,10 +65,9 @@ def test_every_episode_is_kept_once_acknowledged_and_counted(tmp_path: Path) -> 
     assert len({trajectory.id for trajectory in kept}) == len(kept) == worker.tally.episodes >= 20
     assert {trajectory.worker for trajectory in kept} == {"worker-0"}
     assert len({trajectory.device for trajectory in kept}) == 4
-    acknowledged = [
-        event["id"] for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "acknowledged"
-    ]
+    acknowledged = logged(tmp_path, "acknowledged")
     assert acknowledged == [trajectory.id for trajectory in kept]
+    assert logged(tmp_path, "finished") == acknowledged
     assert worker.tally.steps == sum(len(trajectory.steps) for trajectory in kept)
     assert worker.num_playing == 0
 
@@ -156,6 +162,164 @@ def test_a_store_that_cannot_take_an_episode_ends_the_worker(tmp_path: Path) -> 
     with pytest.raises(StoreError, match="full"):
         run(parts, lambda worker: False)
 
+
+# --- storing beside playing
+
+
+class Gate:
+    """A store that takes nothing until it is opened."""
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._open = threading.Event()
+        kept_by(parts).on_add = self._hold
+
+    def open(self) -> None:
+        self._open.set()
+
+    def _hold(self, trajectory: Trajectory) -> None:
+        assert self._open.wait(HANGS_S)
+
+
+def test_a_phone_plays_on_while_the_store_is_still_writing(tmp_path: Path) -> None:
+    parts = make(tmp_path, phones=1)
+    gate = Gate(parts)
+
+    def three_more_are_finished(worker: Worker) -> bool:
+        enough = worker.num_storing >= 4
+        if enough:
+            assert kept_by(parts).trajectories == []
+            gate.open()
+        return enough
+
+    worker = run(parts, three_more_are_finished)
+    assert worker.tally.episodes >= 4
+    assert logged(tmp_path, "acknowledged") == [trajectory.id for trajectory in kept_by(parts).trajectories]
+
+
+def test_where_too_many_wait_to_be_stored_the_lanes_wait_too_and_say_so(tmp_path: Path) -> None:
+    parts = replace(make(tmp_path, phones=3), backlog=2)
+    gate = Gate(parts)
+    seen: list[int] = []
+
+    def all_lanes_wait(worker: Worker) -> bool:
+        held_up = worker.waiting.startswith("the store: ") and not worker.num_playing
+        if held_up and len(seen) < 20:
+            seen.append(worker.num_storing)
+        elif held_up:
+            gate.open()
+        return worker.tally.episodes >= 10
+
+    run(parts, all_lanes_wait)
+    assert set(seen) == {2 + 3}  # two that may wait, and the one that each lane waits with
+
+
+def test_a_worker_ends_when_all_that_it_finished_is_stored(tmp_path: Path) -> None:
+    parts = make(tmp_path)
+    gate = Gate(parts)
+
+    async def scene() -> None:
+        worker = Worker(parts)
+        working = asyncio.create_task(worker.run())
+        await until(lambda: worker.num_storing >= 6)
+        worker.stop()
+        await until(lambda: not worker.num_playing)
+        await asyncio.sleep(0.05)  # well beyond the moment that running episodes are given
+        assert not working.done()
+        gate.open()
+        await working
+
+    asyncio.run(scene())
+    assert len(kept_by(parts).trajectories) >= 6
+    assert logged(tmp_path, "finished") == logged(tmp_path, "acknowledged")
+
+
+def test_what_was_finished_before_a_bug_is_stored_before_the_worker_ends_with_it(tmp_path: Path) -> None:
+    left = iter(range(14))
+
+    def fail_later(seen: Observation) -> Action:
+        if next(left, None) is None:
+            gate.open()
+            raise ZeroDivisionError("a bug")
+        return give_up_after_three(seen)
+
+    parts = make(tmp_path, phones=1, policy=ScriptedPolicy(fail_later))
+    gate = Gate(parts)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run(parts, lambda worker: False)
+    assert len(kept_by(parts).trajectories) == 3
+    assert logged(tmp_path, "finished") == logged(tmp_path, "acknowledged")
+
+
+def test_a_store_that_fails_ends_the_worker_also_where_its_lanes_wait_for_room(tmp_path: Path) -> None:
+    parts = replace(make(tmp_path, phones=3), backlog=1)
+    ready = threading.Event()
+
+    def fail(trajectory: Trajectory) -> None:
+        assert ready.wait(HANGS_S)
+        raise StoreError("the disk is full")
+
+    def lanes_wait(worker: Worker) -> bool:
+        if worker.waiting.startswith("the store: ") and not worker.num_playing:
+            ready.set()
+        return False
+
+    kept_by(parts).on_add = fail
+    with pytest.raises(StoreError, match="full"):
+        run(parts, lanes_wait)
+    assert logged(tmp_path, "acknowledged") == []
+
+
+def test_a_store_that_hangs_is_named_and_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "STORE_DEADLINE_S", 0.01)
+    parts = make(tmp_path)
+    gate = Gate(parts)
+    with pytest.raises(StoreError, match=r"the store took over 0.01 s"):
+        run(parts, lambda worker: False)
+    gate.open()
+
+
+# --- admission
+
+
+class Ticking:
+    """A clock that goes on by a second whenever someone looks at it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+@pytest.mark.parametrize(("max_staleness", "several"), [(1, False), (10_000, True)])
+def test_where_versions_come_too_fast_a_worker_plays_one_episode_at_a_time_and_never_none(
+    max_staleness: int, several: bool, tmp_path: Path
+) -> None:
+    weights, most = Published(0), 0
+
+    def act(seen: Observation) -> Action:
+        weights.newest += 20
+        return give_up_after_three(seen)
+
+    config = load_config(None, {"replay.max_staleness": max_staleness})
+    devices = [a_phone(f"p{number}") for number in range(4)]
+    parts = make_parts(tmp_path, ScriptedPolicy(act), weights, devices, config)
+    parts = replace(parts, tools=replace(parts.tools, clock=Ticking()))
+
+    def enough(worker: Worker) -> bool:
+        nonlocal most
+        if worker.tally.episodes >= 8:  # the first ones start before anything is known
+            most = max(most, worker.num_playing)
+        return worker.tally.episodes >= 12
+
+    run(parts, enough)
+    assert (most > 1) is several
+
+
+# --- rounds
 
 SYNC = load_config(None, {"learner.mode": "sync", "learner.round_episodes": 6, "rollout.workers": 1})
 

@@ -61,6 +61,7 @@ class PhoneState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Place:
+        """The screen that is shown."""
         return self.stack[-1]
 
     def roll(self, *what: object) -> float:

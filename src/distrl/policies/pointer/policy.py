@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +42,15 @@ class PointerPolicy:
     def augment(self, encoded: Encoded) -> Encoded:
         share = self.config.rename_share
         return rename(encoded, share, self._random) if share else encoded
+
+    @property
+    def variation(self) -> str:
+        """State of the generator that `augment` draws from, as JSON: its integers are wider than 64 bits."""
+        return json.dumps(self._random.bit_generator.state)
+
+    @variation.setter
+    def variation(self, state: str) -> None:
+        self._random.bit_generator.state = json.loads(state)
 
     @torch.no_grad()
     def decide(

@@ -14,6 +14,7 @@ from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
+from distrl.runtime.assembly import make_fitting
 from distrl.types import PolicyVersion
 from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
 
@@ -98,6 +99,7 @@ class Workshop:
                 weights=self.weights,
                 checkpoints=self.checkpoints,
                 report=self.hearer,
+                fitting=make_fitting(self.config),
                 clock=lambda: self.now_s,
             )
         )

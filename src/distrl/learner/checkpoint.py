@@ -18,6 +18,7 @@ from torch import Tensor
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors, sync_folder
 from distrl.experience.replay import ReplayState
+from distrl.learner.intake import Counts
 
 KEEP = 2
 
@@ -35,6 +36,7 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplayState
     sampler: str
     """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
+    data: Counts = Counts()
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -257,6 +257,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reward: float = 0.0
     valid: bool = True
     changed: bool = True
+    content: int | None = None
+    """Which content the device held afterwards: equal numbers, equal content; 0: that of the start; None: not known."""
     device_s: float = 0.0
     """Seconds that the device took to perform the action and show the result."""
 

@@ -16,6 +16,7 @@ from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.pointer.policy import PointerPolicy
+from distrl.runtime.assembly import make_fitting
 from distrl.types import PolicyVersion
 from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
 
@@ -101,6 +102,7 @@ class Workshop:
                 weights=self.weights,
                 checkpoints=self.checkpoints,
                 report=self.hearer,
+                fitting=make_fitting(self.config),
                 clock=lambda: self.now_s,
             )
         )

@@ -118,6 +118,9 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: float = 0.0
     weight: float = 1.0
     success: bool = False
+    example: bool = False
+    cut: Sequence[bool] = ()
+    """The steps that teach nothing; empty: all of them teach."""
 
 
 def make_lesson(*rows: Drawn) -> Lesson:
@@ -135,9 +138,10 @@ def make_lesson(*rows: Drawn) -> Lesson:
         valid_BT=_pad([[float(ok) for ok in row.valid] or [1.0] * len(row.reward) for row in rows]).bool(),
         changed_BT=_pad([[float(did) for did in row.changed] or [1.0] * len(row.reward) for row in rows]).bool(),
         mask_BT=mask,
-        teaches_BT=mask,
-        tells_BT=mask,
+        teaches_BT=mask & ~_pad([[float(cut) for cut in row.cut] or [0.0] * len(row.reward) for row in rows]).bool(),
+        tells_BT=mask & ~torch.tensor([[row.example] for row in rows]),
         success_B=torch.tensor([float(row.success) for row in rows]),
+        example_B=torch.tensor([row.example for row in rows]),
         false_claim_BT=_pad([[0.0] * (len(row.reward) - 1) + [float(row.false_claim)] for row in rows]).bool(),
         bootstrap_B=torch.tensor([row.bootstrap for row in rows]),
         weight_B=torch.tensor([row.weight for row in rows]),

@@ -77,9 +77,11 @@ class ARide:
 
     def _policy_loss(self, lesson: Lesson, targets: Targets) -> Tensor:
         ratio_BT = self._ratio(lesson, used=self._config.importance == "full").clamp(max=self._config.rho_max)
-        credit_BT = self._credit(targets.advantage_BT, lesson.mask_BT)
+        credit_BT = self._credit(targets.advantage_BT, lesson.tells_BT)
         if self._config.learn_from == "successes":
             credit_BT = torch.where(lesson.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))
+        # The critic knows nothing of examples, so its advantage says nothing against them.
+        credit_BT = torch.where(lesson.example_B[:, None], 1.0, credit_BT)
         return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.teaches_BT)
 
     def _credit(self, advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from distrl.experience.waste import wasted
 from distrl.policies.base import Policy
 from distrl.types import Trajectory
 
@@ -36,16 +37,22 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     reward_T: NDArray[np.float32]
     valid_T: NDArray[np.bool_]
     changed_T: NDArray[np.bool_]
+    teaches_T: NDArray[np.bool_]
+    """False on the steps that were cut."""
     last_value: float
+    example: bool = False
+    """Something to imitate that was no attempt at this instruction: a failure under another name, or a demonstration."""
 
     @property
     def num_steps(self) -> int:
         return len(self.choices)
 
 
-def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
-    """What the learner keeps of a trajectory."""
+def prepare(trajectory: Trajectory, policy: Policy[Any], *, cut: bool = False, example: bool = False) -> Episode:
+    """What the learner keeps of a trajectory; with `cut`, the wasted steps of a success teach nothing."""
     steps = trajectory.steps
+    # A failure is imitated nowhere, and where an algorithm pushes down what failed, waste is the first thing to push.
+    cut = cut and trajectory.verdict.success
     seen = [step.observation for step in steps] + ([trajectory.last] if trajectory.last else [])
     return Episode(
         id=trajectory.id,
@@ -61,7 +68,9 @@ def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
         reward_T=np.array([step.reward for step in steps], np.float32),
         valid_T=np.array([step.valid for step in steps], np.bool_),
         changed_T=np.array([step.changed for step in steps], np.bool_),
+        teaches_T=~wasted(trajectory) if cut else np.ones(len(steps), np.bool_),
         last_value=trajectory.last_value,
+        example=example,
     )
 
 
@@ -82,6 +91,9 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     tells_BT: Tensor
     """True on the steps whose outcome may train a critic."""
     success_B: Tensor
+    example_B: Tensor
+    """True on episodes that are to be imitated and were no attempts at their instruction: relabelled failures and
+    demonstrations. They count as successes, their ratio is 1, and they tell a critic nothing."""
     false_claim_BT: Tensor
     """True on the last step of an episode that the agent ended and that failed."""
     bootstrap_B: Tensor
@@ -124,18 +136,22 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
         for e, at in zip(episodes, last, strict=True)
     ]
     mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool()
+    example_B = torch.tensor([episode.example for episode in episodes])
+    logp_BT = _gather(scores.logp_N, rows)
+    acted_BT = _stack([episode.logp_T for episode in episodes])
     return Lesson(
-        logp_BT=_gather(scores.logp_N, rows),
+        logp_BT=logp_BT,
         entropy_BT=_gather(scores.entropy_N, rows),
         value_logit_BT=_gather(scores.value_logit_N, rows),
-        behaviour_logp_BT=_stack([episode.logp_T for episode in episodes]),
+        behaviour_logp_BT=torch.where(example_B[:, None], logp_BT.detach(), acted_BT),
         reward_BT=_stack([episode.reward_T for episode in episodes]),
         valid_BT=_stack([episode.valid_T for episode in episodes]).bool(),
         changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
         mask_BT=mask_BT,
-        teaches_BT=mask_BT,
-        tells_BT=mask_BT,
+        teaches_BT=_stack([episode.teaches_T for episode in episodes]).bool(),
+        tells_BT=mask_BT & ~example_B[:, None],
         success_B=torch.tensor([float(episode.success) for episode in episodes]),
+        example_B=example_B,
         false_claim_BT=_stack([_false_claims(episode) for episode in episodes]).bool(),
         bootstrap_B=torch.tensor(bootstrap),
         weight_B=torch.tensor(list(weights), dtype=torch.float32),

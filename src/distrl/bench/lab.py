@@ -24,7 +24,7 @@ from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.policies.base import Policy
 from distrl.rollout.scheduler import TaskFeed
-from distrl.runtime.assembly import make_algorithm, make_policy
+from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy
 from distrl.tasks.suites import suite
 from distrl.types import PolicyVersion, Task, Trajectory
 
@@ -72,6 +72,7 @@ class Lab:
             weights=self._versions,
             checkpoints=_NoCheckpoints(),
             report=self._report,
+            fitting=make_fitting(config),
         )
         self._learner = Learner(parts)
         self._feed = TaskFeed(
@@ -87,6 +88,7 @@ class Lab:
         """Train to the end of the plan; `tell` hears every evaluation as it comes."""
         started_s, points = time.monotonic(), []
         warm_start(self.policy, self._plan.config)
+        self._learner.keep_demonstrations()
         self._learner.publish()
         while True:
             if self._due():

@@ -130,6 +130,19 @@ class WarmStartConfig(_Section, frozen=True):
     """Passes over them."""
     learning_rate: Positive = 2e-3
     """Of the cloning."""
+    keep: bool = False
+    """Keep the demonstrations in the replay, to be imitated in practice too; they count as no episodes."""
+
+
+class DataConfig(_Section, frozen=True):
+    cut: bool = False
+    """Leave out of what is imitated of a success: steps that the device refused, that had no effect, or that were undone later."""
+    hindsight: bool = False
+    """Also imitate a failed episode as an attempt at some training task that its end does fulfil, where there is one."""
+    judge_flip: Share = 0.0
+    """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs."""
+    outcome_flip: Share = 0.0
+    """Share of the verdicts on training episodes that are turned round before the learner sees them, for the same end."""
 
 
 class AlgorithmConfig(_Section, frozen=True):
@@ -242,6 +255,7 @@ class Config(_Section, frozen=True):
     rollout: RolloutConfig = RolloutConfig()
     policy: PolicyConfig = PolicyConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
+    data: DataConfig = DataConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     replay: ReplayConfig = ReplayConfig()
     learner: LearnerConfig = LearnerConfig()

@@ -19,6 +19,7 @@ from torch import Tensor
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors, sync_folder
 from distrl.experience.replay import ReplayState
+from distrl.learner.intake import Counts
 from distrl.policies.base import Policy, Varying
 
 KEEP = 2
@@ -39,6 +40,7 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
     variation: str = ""
     """State of the one that varies what the policy trains on; empty: the policy has none."""
+    data: Counts = Counts()
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,10 +16,9 @@ import msgspec
 import numpy as np
 import torch
 
-from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
+from distrl.algorithms.base import Algorithm, Episode, read_lesson
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, StoreError
-from distrl.experience.index import IndexRow
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
 from distrl.learner.checkpoint import (
@@ -30,8 +29,9 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
+from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, demonstration_ids, was_played
 from distrl.policies.base import Policy
-from distrl.types import PolicyVersion, Trajectory
+from distrl.types import PolicyVersion
 
 INTAKE = 32
 """Episodes taken in between two updates, at most."""
@@ -46,14 +46,6 @@ class Reporter(Protocol):
     def waiting(self, what: str) -> None: ...
 
     def measured(self, values: dict[str, float]) -> None: ...
-
-
-class EpisodeSource(Protocol):
-    """Where acknowledged episodes are found."""
-
-    def after(self, seq: int, limit: int) -> list[IndexRow]: ...
-
-    def read(self, id: str) -> Trajectory: ...
 
 
 class Publisher(Protocol):
@@ -82,6 +74,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     weights: Publisher
     checkpoints: Checkpoints
     report: Reporter
+    fitting: Fitting | None = None
+    """Where hindsight is wanted: which other tasks an episode fulfilled."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -92,6 +86,7 @@ class Learner:
         self._parts, config = parts, parts.config
         self._random = np.random.default_rng([config.run.seed, 7])
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
+        self._intake = Intake(config, parts.policy, parts.store, self._replay, parts.fitting)
         learning = config.learner
         self._optimizer = torch.optim.AdamW(
             parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01, fused=True
@@ -136,6 +131,14 @@ class Learner:
         held = state.replay
         self._replay.restore(held)
         self._replay.set_version(self.version)
+        self._intake.counts = state.data
+
+    def keep_demonstrations(self) -> None:
+        """Let the replay of a new run begin with what the oracle showed, where the configuration says so."""
+        ids = demonstration_ids(self._parts.config)
+        for done, id in enumerate(ids):
+            self._parts.report.doing(f"keeping demonstrations: {done} of {len(ids)}")
+            self._remember(id)
 
     # the circle
 
@@ -179,21 +182,13 @@ class Learner:
     def _remember(self, id: str) -> None:
         """Put an episode into the replay; one whose file is damaged or gone is passed over, and counts as lost."""
         try:
-            trajectory = self._parts.store.read(id)
+            played = self._intake.take(id)
         except StoreError as error:
-            self.unreadable += 1
+            self.unreadable += was_played(id)
             self._parts.report.doing(f"passing over an episode: {error.seen}")
             return
-        episode = prepare(trajectory, self._parts.policy)
-        self._walls.append(trajectory.wall_s)
-        self._replay.add(
-            id,
-            episode,
-            steps=episode.num_steps,
-            version=episode.version,
-            success=episode.success,
-            priority=trajectory.priority,
-        )
+        if played is not None:
+            self._walls.append(played.wall_s)
 
     def ready(self) -> bool:
         """Whether an update is due; says what is waited for where it is not."""
@@ -290,6 +285,7 @@ class Learner:
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
             variation=dump_variation(self._parts.policy),
+            data=self._intake.counts,
         )
         policy = self._parts.policy.dump()
         self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))
@@ -300,6 +296,11 @@ class Learner:
         """Share of the time in which there was nothing to learn."""
         total = self.idle_s + self.busy_s
         return self.idle_s / total if total else 0.0
+
+    @property
+    def data(self) -> Counts:
+        """What cutting and hindsight came to."""
+        return self._intake.counts
 
     @property
     def replay(self) -> Replay[Episode]:

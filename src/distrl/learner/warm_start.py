@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 
+from distrl.algorithms.base import Episode
 from distrl.config.schema import Config, WarmStartConfig, WildConfig
 from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import show
@@ -92,3 +94,35 @@ def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]
         if choice is not None:
             found.append((policy.encode(observation), choice))
     return found
+
+
+def demonstrated(task: Task, policy: Policy[Any], config: Config, *, id: str) -> Episode | None:
+    """The oracle's episode as something to imitate; None where it failed or the policy can say none of it.
+
+    It tells a critic nothing: what the oracle achieves is not what the policy may expect.
+    """
+    pairs = demonstrate([task], config.devices.wild, history=config.rollout.history)
+    examples = examples_for(policy, pairs)
+    if not examples:
+        return None
+    yes_T = np.ones(len(examples), np.bool_)
+    reward_T = np.zeros(len(examples), np.float32)
+    reward_T[-1] = 1.0
+    return Episode(
+        id=id,
+        task=task.id,
+        template=task.template,
+        instruction=task.instruction,
+        version=0,
+        success=True,
+        terminal=True,
+        encoded=tuple(encoded for encoded, _ in examples),
+        choices=tuple(choice for _, choice in examples),
+        logp_T=np.zeros(len(examples), np.float32),
+        reward_T=reward_T,
+        valid_T=yes_T,
+        changed_T=yes_T,
+        teaches_T=yes_T,
+        last_value=0.0,
+        example=True,
+    )

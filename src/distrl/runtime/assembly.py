@@ -20,6 +20,7 @@ from distrl.evaluation.evaluate import judge_on_phone
 from distrl.experience.frames import FrameStore
 from distrl.experience.priorities import first_priority
 from distrl.experience.store import ExperienceStore
+from distrl.learner.intake import Fitting
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
 from distrl.policies.pointer.policy import PointerPolicy
@@ -29,6 +30,7 @@ from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
 from distrl.runtime.run_folder import RunFolder
+from distrl.tasks.hindsight import Hindsight
 from distrl.tasks.suites import suite
 from distrl.telemetry.events import EventLog, read_events
 
@@ -53,6 +55,14 @@ def make_algorithm(config: Config) -> Algorithm:
     """The algorithm that the configuration names."""
     made: dict[str, Callable[[AlgorithmConfig], Algorithm]] = {"aride": ARide, "filtered_bc": FilteredBC}
     return made[config.algorithm.name](config.algorithm)
+
+
+def make_fitting(config: Config) -> Fitting | None:
+    """Which other training tasks an episode fulfilled; None where hindsight is off."""
+    if not config.data.hindsight:
+        return None
+    limit = config.tasks.max_oracle_steps
+    return Hindsight(suite(config.tasks.suite), max_oracle_steps=limit, flip=config.data.judge_flip).fitting
 
 
 def make_devices(config: Config, worker: str) -> list[SimDevice]:

@@ -9,7 +9,7 @@ from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_algorithm, make_policy, prepare_torch
+from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, prepare_torch
 from distrl.runtime.role import Life
 
 METRICS_EVERY_UPDATES = 20
@@ -65,6 +65,9 @@ class PulseReporter:
                 "staleness/mean": drawn.staleness_mean,
                 "staleness/max": drawn.staleness_max,
                 "staleness/kept": drawn.kept_share,
+                "data/cut": learner.data.cut_share,
+                "data/relabelled": learner.data.relabelled,
+                "data/unsayable": learner.data.unsayable,
             }
         )
 
@@ -85,6 +88,7 @@ def learn(life: Life) -> None:
         weights=WeightsFolder(life.run.weights, keep=config.learner.keep_versions),
         checkpoints=CheckpointFolder(life.run.checkpoints),
         report=report,
+        fitting=make_fitting(config),
     )
     learner = Learner(parts)
     report.attach(learner)
@@ -94,6 +98,7 @@ def learn(life: Life) -> None:
         return
     else:
         _warm_start(life, parts)
+        learner.keep_demonstrations()
     learner.run(life.stopping)
 
 

@@ -202,7 +202,7 @@ class Suite:
 
     def _draw(self, template: Template, split: Split, index: int) -> Task | None:
         for attempt in range(TRIES):
-            seed = _seed_of(self.name, template.name, split, index, attempt)
+            seed = seed_of(self.name, template.name, split, index, attempt)
             draft = Draft(SPLITS.index(split) * PHONES + seed % PHONES, seed, split)
             try:
                 template.fill(draft)
@@ -242,7 +242,7 @@ def refuse_overlap(tasks: Iterable[Task]) -> None:
             )
 
 
-def _seed_of(*parts: object) -> int:
+def seed_of(*parts: object) -> int:
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
 
 

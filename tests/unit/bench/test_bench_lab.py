@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from distrl.bench.lab import Lab, Plan, Point, warm_start
+from distrl.config.schema import Config, DataConfig
 from distrl.evaluation.evaluate import held_out
 from distrl.runtime.assembly import make_policy
 from support.learners import small_config
@@ -30,10 +32,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def trained(*, lag: int, evaluate_every: int = 0) -> tuple[Lab, list[Point], list[Point]]:
+def trained(*, lag: int, evaluate_every: int = 0, config: Config = CONFIG) -> tuple[Lab, list[Point], list[Point]]:
     """A laboratory after its training, what it returned and what it told on the way."""
-    plan = Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag, evaluate_every=evaluate_every)
-    lab, told = Lab(plan, held_out(CONFIG, NUM_HELD_OUT)), list[Point]()
+    plan = Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag, evaluate_every=evaluate_every)
+    lab, told = Lab(plan, held_out(config, NUM_HELD_OUT)), list[Point]()
     return lab, lab.run(told.append), told
 
 
@@ -89,3 +91,20 @@ def test_a_warm_start_changes_the_policy_and_no_demonstrations_leave_it_alone() 
     assert policy.dump() == fresh
     warm_start(policy, CONFIG)
     assert policy.dump() != fresh
+
+
+def test_the_data_options_reach_the_replay_and_change_no_count() -> None:
+    start = replace(CONFIG.warm_start, keep=True)
+    config = replace(CONFIG, warm_start=start, data=DataConfig(cut=True, hindsight=True))
+    lab, points, _ = trained(lag=0, config=config)
+    plain, before, _ = trained(lag=0)
+    learner, without = lab._learner, plain._learner
+    assert [point.updates for point in points] == [point.updates for point in before]
+    assert (learner.episodes, learner.cursor) == (without.episodes, without.cursor) == (NUM_EPISODES, NUM_EPISODES)
+    assert learner._parts.fitting is not None
+    assert without._parts.fitting is None
+    shown = [id for id in learner.replay.priorities() if id.startswith("demonstration-")]
+    renamed = [id for id in learner.replay.priorities() if id.endswith("+hindsight")]
+    assert len(shown) == 8
+    assert len(renamed) == learner.data.relabelled
+    assert len(learner.replay) == NUM_EPISODES + len(shown) + len(renamed)

@@ -16,10 +16,11 @@ import msgspec
 from distrl.config.schema import FaultConfig, LatencyConfig, WildConfig
 from distrl.devices.base import Clock, Performed, Sleep
 from distrl.devices.sim import phone
+from distrl.devices.sim.apps import INCIDENTAL
 from distrl.devices.sim.faults import Fault, Faults
 from distrl.devices.sim.latency import Latency
 from distrl.devices.sim.layout import Screen, elements_of
-from distrl.devices.sim.state import PhoneState, end_state
+from distrl.devices.sim.state import Contents, PhoneState, end_state
 from distrl.devices.sim.world import start_state
 from distrl.errors import DeviceError, DeviceLost
 from distrl.types import Action, EndState, Finish, Task, UiElement, Unparsed
@@ -62,6 +63,7 @@ class SimDevice:
         self._start: PhoneState | None = None
         self._state: PhoneState | None = None
         self._shown: _Shown | None = None
+        self._contents = Contents(INCIDENTAL)
         self._fault: Fault | None = None
         self._back_at_s = 0.0
 
@@ -86,6 +88,8 @@ class SimDevice:
         self._refuse_if_lost()
         await self._spend(self._latency.reset_s())
         self._start = self._state = start_state(task, self._wild)
+        self._contents = Contents(INCIDENTAL)
+        self._contents.number(self._start)
 
     async def observe(self) -> tuple[UiElement, ...]:
         """The UI elements on the screen."""
@@ -145,7 +149,8 @@ class SimDevice:
         outcome = phone.perform(before.state, before.screen, action)
         self._state = outcome.state
         changed = self._show().elements != before.elements
-        return Performed(valid=outcome.valid, changed=changed, why=outcome.why)
+        content = self._contents.number(outcome.state)
+        return Performed(valid=outcome.valid, changed=changed, why=outcome.why, content=content)
 
     async def _succumb(self, fault: Fault) -> NoReturn:
         self._fault = fault

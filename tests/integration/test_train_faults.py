@@ -135,8 +135,8 @@ def test_the_roles_of_a_supervisor_killed_early_end_by_themselves_and_the_run_go
     roles = {role: heartbeat(run, role).pid for role in living(run)}
     training.process.kill()
     training.process.wait()
-    wait_until(lambda: living(run) == [])
-    assert not any(Path(f"/proc/{pid}").exists() for pid in roles.values())
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in roles.values()))
+    assert living(run) == []
     assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "stopped"
 
     summary = stage.resume(training).finish()

@@ -80,9 +80,10 @@ class Intake:
         if id in self._replay:
             return None
         if not was_played(id):
-            return self._take_derived(id)
-        played, cut = self._read(id), self._config.data.cut
-        episode = prepare(played, self._policy, cut=cut)
+            self._take_derived(id)
+            return None
+        played = self._read(id)
+        episode = prepare(played, self._policy, cut=self._config.data.cut)
         self._add(episode, played.priority)
         self._count_steps(episode)
         self._take_hindsight(played)

@@ -14,9 +14,9 @@ The same episode always gets the same tasks, so nothing about them has to be sto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import groupby
 from random import Random
-from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,20 +26,19 @@ from distrl.devices.sim.state import PhoneState
 from distrl.devices.sim.world import start_state
 from distrl.errors import TaskError
 from distrl.tasks.base import PHONES, Draft, NoInstance, Suite, Template, seed_of, split_of
-from distrl.tasks.judges.state import judge, same
+from distrl.tasks.judges.state import judge
+from distrl.tasks.leaning import LeaningDraft, mentioned_in
 from distrl.tasks.play import play_oracle
-from distrl.types import Change, EndState, Put, Task, Trajectory, Want
-
-T = TypeVar("T")
+from distrl.types import Change, Put, Task, Trajectory, Want
 
 HINDSIGHT = "+hindsight"
 """Ends the name of an episode that was given another task."""
 TRIES = 8
-"""Draws of one template for one episode."""
+"""Draws of one template for one episode, at most."""
+DRAWS = 32
+"""Draws for one episode where many templates share them; each has two."""
 SHAPE_DRAWS = 24
 """Draws that tell which tables a template may touch and where it may end."""
-LEAN = 0.9
-"""Chance that a draw keeps to what the end state mentions, where it mentions something."""
 
 
 class Hindsight:
@@ -60,8 +59,10 @@ class Hindsight:
         ):
             return
         case = _Case(trajectory)
-        for template in self._able(case):
-            task = self._search(template, case)
+        able = self._able(case)
+        tries = min(TRIES, max(2, DRAWS // max(1, len(able))))
+        for template in able:
+            task = self._search(template, case, tries)
             if task is not None:
                 yield task
 
@@ -84,11 +85,11 @@ class Hindsight:
                     seen.add(shape)
                     yield shape
 
-    def _search(self, template: Template, case: _Case) -> Task | None:
+    def _search(self, template: Template, case: _Case, tries: int) -> Task | None:
         """A task of this template that the judge accepts."""
         asked, fits = None, False
-        for turn in range(TRIES):
-            drawn = _drawn(template, _Leaning(case, seed_of(case.id, template.name, turn)))
+        for turn in range(tries):
+            drawn = _drawn(template, case.draft(seed_of(case.id, template.name, turn)))
             if drawn is not None and self._is_training(drawn):
                 asked, fits = drawn, case.could_be(drawn) and case.fulfils(drawn)
             if fits:
@@ -129,8 +130,8 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True):
     wants: tuple[_Kind, ...]
     showing: tuple[str, str] | None
     """App and screen; an empty screen: any."""
-    read_in: str
-    """The app in which the oracle reads the answer; empty: no answer is wanted."""
+    answer: tuple[str, str] | None
+    """The app in which the oracle reads the answer, and the form that it has."""
     conditions: int
 
     @classmethod
@@ -142,7 +143,7 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True):
             template=template,
             wants=tuple(sorted(map(_Kind.of, goal.wants))),
             showing=(goal.showing.app, goal.showing.screen) if goal.showing else None,
-            read_in=app if goal.answer else "",
+            answer=(app, _form(goal.answer)) if goal.answer else None,
             conditions=sum(1 + len(want.fields) for want in goal.wants)
             + (1 + len(goal.showing.args) if goal.showing else 0)
             + bool(goal.answer),
@@ -156,7 +157,11 @@ class _Case:
         self.id, self.task, self.end = trajectory.id, trajectory.task, trajectory.end
         self.start: PhoneState = start_state(self.task)
         self.changed = {(change.table, change.id) for change in self.end.changes}
-        self.mentioned = frozenset(_mentioned(self.end))
+        self._mentioned = mentioned_in(self.end)
+
+    def draft(self, seed: int) -> Draft:
+        """An empty task on the phone of this episode, as it was at the start."""
+        return LeaningDraft(self.task.phone, seed, self.start.tables, self._mentioned)
 
     def allows(self, shape: _Shape) -> bool:
         """Whether tables, screen and claim leave room for a goal of this shape."""
@@ -164,8 +169,8 @@ class _Case:
         app, screen = (showing.app, showing.screen) if showing else ("", "")
         asked = self._asked(shape.wants)
         shown = shape.showing is None or (shape.showing[0] == app and shape.showing[1] in ("", screen))
-        answers = bool(claim and claim.answer)
-        return asked and shown and answers == bool(shape.read_in) and shape.read_in in ("", app)
+        answer = (app, _form(claim.answer)) if claim and claim.answer else None
+        return asked and shown and answer == shape.answer
 
     def _asked(self, wants: tuple[_Kind, ...]) -> bool:
         """Whether such wants can account for all that was done, and something done for each of them."""
@@ -223,69 +228,15 @@ class _Case:
         )
 
 
+def _form(text: str) -> str:
+    """What kinds of signs a text is made of, in turn: "12 days" and "3 weeks" are alike, "2.99" is not."""
+    kinds = ("9" if sign.isdigit() else "a" if sign.isalpha() or sign.isspace() else sign for sign in text)
+    return "".join(kind for kind, _ in groupby(kinds))
+
+
 def _drawn(template: Template, draft: Draft) -> Task | None:
     try:
         template.fill(draft)
     except NoInstance:
         return None
     return draft.finish(suite="hindsight", template=template.name, index=0)
-
-
-def _mentioned(end: EndState) -> Iterator[str | int]:
-    """The words and numbers by which an end state can be recognised in a task."""
-    for change in end.changes:
-        yield change.id
-        before, after = change.before or {}, change.after or {}
-        for name in before.keys() | after.keys():
-            if not same(before.get(name), after.get(name, "")):
-                yield from (v for v in (before.get(name), after.get(name)) if isinstance(v, str | int))
-    if end.showing is not None:
-        yield from (end.showing.app, end.showing.screen, *end.showing.args.values())
-    if end.claim is not None and end.claim.answer:
-        yield end.claim.answer
-
-
-class _Leaning(Draft):
-    """A draft on the phone of a case, whose draws lean towards what its end state mentions."""
-
-    def __init__(self, case: _Case, seed: int) -> None:
-        super().__init__(case.task.phone, seed, "train")
-        self.tables = case.start.tables
-        self.random = self._seeder.random = _LeaningRandom(seed)
-        self.random.mentioned = case.mentioned
-
-
-class _LeaningRandom(Random):
-    mentioned: frozenset[str | int] = frozenset()
-
-    def choice(self, seq: Sequence[T]) -> T:  # type: ignore[override]
-        return super().choice(self._favoured(seq) or seq)
-
-    def sample(self, population: Sequence[T], k: int, **_: Any) -> list[T]:  # type: ignore[override]
-        favoured = self._favoured(population)
-        first = super().sample(favoured, min(k, len(favoured)))
-        if len(first) == k:
-            return first
-        return first + super().sample([option for option in population if option not in first], k - len(first))
-
-    def _favoured(self, options: Sequence[T]) -> list[T]:
-        """The options that are mentioned most directly; now and then none, so that others have a chance too."""
-        if self.random() > LEAN:
-            return []
-        ranks = [self._rank(option) for option in options]
-        best = max(ranks, default=0)
-        return [option for option, rank in zip(options, ranks, strict=True) if rank == best] if best else []
-
-    def _rank(self, option: object) -> int:
-        """2 where the option itself is mentioned (a record: its id), 1 where a part of it is (a record: a value)."""
-        match option:
-            case bool():
-                return 0
-            case str() | int():
-                return 2 * (option in self.mentioned)
-            case (str(), dict() as record) as pair:
-                return self._rank(pair[0]) or any(isinstance(v, str) and v in self.mentioned for v in record.values())
-            case tuple():
-                return max(map(self._rank, option), default=0)
-            case _:
-                return 0

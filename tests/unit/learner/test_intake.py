@@ -191,6 +191,20 @@ def test_a_relabelled_failure_comes_back_also_where_the_original_has_left_the_re
     assert second.replay.priorities() == first.replay.priorities()
 
 
+def test_what_was_counted_stays_counted_though_it_has_left_the_replay(tmp_path: Path) -> None:
+    config = replace(BOTH, replay=replace(BOTH.replay, capacity_steps=20))
+    shop = Workshop(tmp_path, config)
+    delivered(shop, 5)
+    shop.deliver(3, Played(success=True))
+    first = shop.learner()
+    first.take_in(limit=10)
+    first.save()
+    second = shop.learner()
+    assert second.resume()
+    assert second.data == first.data
+    assert (second.data.relabelled, second.data.success_steps) == (5, 9)
+
+
 def test_a_damaged_file_is_lost_once_and_takes_its_hindsight_along(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, HINDSIGHT)
     ids = delivered(shop, 3)

@@ -129,6 +129,7 @@ def test_only_failures_that_claim_completion_are_looked_at() -> None:
     resigned = replace(episode, end=replace(episode.end, claim=Finish(status="impossible")))
     for other in (success, silent, resigned):
         assert not any(hindsight.fitting(other))
+        assert not any(Hindsight(suite("sim-start"), flip=1.0).fitting(other))
 
 
 # --- no luck is taken for a skill -----------------------------------------------------------------------------------
@@ -146,14 +147,47 @@ def test_what_was_so_before_is_no_achievement() -> None:
     assert all_found(a_suite(pin), read_note(ASKED, note, then="pin")) != []
 
 
+def test_what_was_so_before_is_no_part_of_an_achievement_either() -> None:
+    note = a_note()
+
+    def pin_two(t: Draft) -> None:
+        titles = f"{title(ASKED, note)} and {title(ASKED, other)}"
+        t.say(*(f"{please} pin the notes {titles}" for please in ("Do", "Please", "Kindly", "Now", "Just")))
+        for id in (note, other):
+            t.want(NOTE, id, pinned=True)
+        t.route(open_app("notes"), tap(f"note:{note}"), tap("pin"))
+
+    notes = start_state(ASKED).tables[NOTE]
+    other = next(id for id, record in notes.items() if id != note and not record["list"])
+    half_done = replace(ASKED, setup=(Put(table=NOTE, id=other, fields={"pinned": True}),))
+    episode = read_note(half_done, note, then="pin")
+    seen = Change(table="mail.seen", id="m1", before=None, after={"seen": True})
+    looked_about = replace(episode, end=replace(episode.end, changes=(*episode.end.changes, seen)))
+    assert all_found(a_suite(pin_two), looked_about) == []
+    assert all_found(a_suite(pin), looked_about) != []
+
+
 def test_an_answer_counts_only_where_it_was_read() -> None:
-    note, other = a_note(), "n-twin"
+    def ask_about_the_twin(t: Draft) -> None:
+        there = "n-twin" in t.tables[NOTE]
+        id, note = t.row(NOTE, lambda record: record["title"] == "A twin of it" if there else not record["list"])
+        t.say(*(f"{tell} me the note {note['title']}" for tell in ("Read", "Tell", "Give", "Recite", "Show")))
+        t.want_answer(str(note["text"]))
+        t.route(open_app("notes"), tap(f"note:{id}"))
+
+    note = a_note()
     fields = {**start_state(ASKED).tables[NOTE][note], "title": "A twin of it"}
-    twins = replace(ASKED, setup=(Put(table=NOTE, id=other, fields=fields),))
-    found = all_found(a_suite(ask), read_note(twins, note))
+    twins = replace(ASKED, setup=(Put(table=NOTE, id="n-twin", fields=fields),))
+    assert all_found(a_suite(ask_about_the_twin), read_note(twins, "n-twin")) != []
+    assert all_found(a_suite(ask_about_the_twin), read_note(twins, note)) == []
+
+
+def test_questions_are_about_the_phone_as_it_was_at_the_start() -> None:
+    note = a_note()
+    rewritten = replace(ASKED, setup=(Put(table=NOTE, id=note, fields={"text": "Rewritten for this task"}),))
+    found = all_found(a_suite(ask), read_note(rewritten, note))
     assert found
-    assert all(title(twins, note) in task.instruction for task in found)
-    assert all_found(a_suite(ask), read_note(twins, note)) == found
+    assert {task.goal.answer for task in found} == {"Rewritten for this task"}
 
 
 def test_what_a_task_takes_as_given_must_have_been_so() -> None:

@@ -1,0 +1,275 @@
+"""Real training runs at equal wall-clock: success as a function of time, for every method and seed.
+
+Each run is a `distrl train` of its own on phones as slow as emulators, pinned to one core. Two run side by side where
+there are two cores, neighbours in the list of methods and of the same seed, so that rivals meet the same weather on the
+machine. Nothing is evaluated while they run. All versions are kept, and those that were in use at the moments of a
+regular grid are evaluated afterwards, so that evaluation costs no method anything.
+
+Time begins when version 0 is published: the cloning before it is the same for all methods of a seed. What is published
+after the budget, when a run winds down, does not count. Run as a module, it evaluates the run of one sheet.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from distrl.bench.base import machine, num_cores
+from distrl.bench.crew import Crew, Work, do_all, do_as_child, say_on_stderr, usable_cores
+from distrl.bench.methods import TIMED, Arena, Method, TimedBudget, resolve
+from distrl.bench.outcomes import outcomes
+from distrl.bench.parts import Parts, keep_result, read_sheet
+from distrl.bench.statistics import Floats
+from distrl.config.load import config_hash, dump_toml
+from distrl.config.schema import Config
+from distrl.evaluation.evaluate import held_out
+from distrl.experience.durable import replace
+from distrl.learner.weights import WeightsFolder
+from distrl.runtime.assembly import make_policy, prepare_torch
+from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.summary import Summary, read_summary
+from distrl.types import PolicyVersion
+
+SIDE_BY_SIDE = 2
+START_S = 60.0
+"""About what a run needs besides its budget: loading, cloning and winding down."""
+PATIENCE_S = 900.0
+"""Longest time besides its budget."""
+EVALUATION_DEADLINE_S = 2 * 3600.0
+
+
+class TimedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, with all that decides its outcome."""
+
+    config: Config
+    budget: TimedBudget
+    test_tasks: int
+    beside: tuple[str, ...]
+    """Hashes of the configurations that run at the same time."""
+    machine: str
+
+
+class TimedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    wall_s: list[float]
+    success: list[float]
+    """On the test tasks, of the version in use at each of these moments."""
+    versions: list[int]
+    outcomes: list[bool]
+    """Of the last of them on each test task."""
+    summary: Summary
+
+
+class Timed(msgspec.Struct, frozen=True, kw_only=True):
+    """A method with the results of all its seeds, in their order."""
+
+    method: Method
+    results: list[TimedResult]
+
+    def outcomes_ST(self) -> Floats:
+        """Success at the end of the budget by seed and test task."""
+        return np.array([result.outcomes for result in self.results], dtype=np.float64)
+
+    def curve_SK(self) -> Floats:
+        """Success by seed and moment."""
+        return np.array([result.success for result in self.results])
+
+    def wall_s_K(self) -> Floats:
+        """The moments, in seconds since the first version."""
+        return np.array(self.results[0].wall_s)
+
+
+def run_timed(methods: Sequence[Method], arena: Arena, budget: TimedBudget, seeds: int, parts: Parts) -> list[Timed]:
+    """All methods with all seeds; what has been run before is not run again."""
+    groups = [_jobs(group, arena, budget) for group in group_rivals(methods, seeds, _side_by_side())]
+    missing = [group for group in groups if not all(_has_run(parts, job) for _, job in group)]
+    for number, group in enumerate(missing):
+        left_min = (len(missing) - number) * (budget.wall_s + START_S) / 60
+        _train(f"training {number + 1} of {len(missing)}, about {left_min:.0f} min for all", group, parts)
+    jobs = dict(pair for group in groups for pair in group)
+    _evaluate(jobs, parts)
+    return [
+        Timed(method=method, results=[_result(parts, jobs[_label(method, seed)]) for seed in range(seeds)])
+        for method in methods
+    ]
+
+
+def group_rivals(methods: Sequence[Method], seeds: int, size: int) -> list[list[tuple[Method, int]]]:
+    """Who runs at the same time: neighbours of one seed; those left over meet their like of other seeds."""
+    whole = len(methods) - len(methods) % size
+    groups = [
+        [(method, seed) for method in methods[at : at + size]] for seed in range(seeds) for at in range(0, whole, size)
+    ]
+    rest = [(method, seed) for method in methods[whole:] for seed in range(seeds)]
+    return groups + [rest[at : at + size] for at in range(0, len(rest), size)]
+
+
+def versions_in_use(published: Sequence[PolicyVersion], wall_s: Sequence[float]) -> list[PolicyVersion]:
+    """The newest version at each moment, counted from the publication of the first."""
+    zero_s = published[0].published_s
+    return [[one for one in published if one.published_s - zero_s <= moment_s][-1] for moment_s in wall_s]
+
+
+def _side_by_side() -> int:
+    return min(SIDE_BY_SIDE, num_cores())
+
+
+def _label(method: Method, seed: int) -> str:
+    return f"{method.name}, seed {seed}"
+
+
+def _jobs(group: list[tuple[Method, int]], arena: Arena, budget: TimedBudget) -> list[tuple[str, TimedJob]]:
+    more = {**TIMED, **budget.settings, "run.minutes": str(budget.minutes)}
+    configs = [resolve(arena, method, {**more, "run.seed": str(seed)}) for method, seed in group]
+    hashes = [config_hash(config) for config in configs]
+    place = machine()
+    return [
+        (
+            _label(method, seed),
+            TimedJob(
+                config=config,
+                budget=budget,
+                test_tasks=min(arena.test_tasks, budget.most_test_tasks),
+                beside=tuple(hashes[:at] + hashes[at + 1 :]),
+                machine=f"{place.processor}, {place.cores} cores, Python {place.python}",
+            ),
+        )
+        for at, ((method, seed), config) in enumerate(zip(group, configs, strict=True))
+    ]
+
+
+# --- the timed part ---------------------------------------------------------------------------------------------------
+
+
+def _has_run(parts: Parts, job: TimedJob) -> bool:
+    return parts.read(job, TimedResult) is not None or _finished_run(parts.path(job, ".run")) is not None
+
+
+def _finished_run(root: Path) -> RunFolder | None:
+    """The run in this folder, if it came to its own end."""
+    for file in root.glob("*/summary.json"):
+        run = RunFolder(file.parent)
+        summary = read_summary(run)
+        if summary is not None and not summary.interrupted:
+            return run
+    return None
+
+
+def _train(what: str, group: list[tuple[str, TimedJob]], parts: Parts) -> None:
+    """Run a group from the start, all of it: half a pair would have the machine to itself."""
+    cores = usable_cores()
+    works = [_training(label, job, parts, cores[at]) for at, (label, job) in enumerate(group)]
+    do_all(what, works, Crew(at_once=len(works), say=say_on_stderr, before_each=parts.check_code))
+    for _, job in group:
+        run = _finished_run(parts.path(job, ".run"))
+        if run is not None:
+            _trim(job, run)
+
+
+def _trim(job: TimedJob, run: RunFolder) -> None:
+    """Leave of a run what its evaluation needs: hundreds of versions and all their episodes would fill the disk."""
+    shutil.rmtree(run.experience, ignore_errors=True)
+    shutil.rmtree(run.checkpoints, ignore_errors=True)
+    needed = {version.file for version in versions_in_use(_published(run), _moments(job.budget))}
+    for path in run.weights.glob("v*.safetensors"):
+        if path.name not in needed:
+            path.unlink()
+
+
+def _training(label: str, job: TimedJob, parts: Parts, core: int) -> Work:
+    root, settings = parts.path(job, ".run"), parts.path(job, ".toml")
+    shutil.rmtree(root, ignore_errors=True)
+    parts.forget(job)
+    replace(settings, dump_toml(job.config).encode())
+    expected_s = job.budget.wall_s + START_S
+    return Work(
+        label=label,
+        command=(sys.executable, "-m", "distrl", "train", str(settings), "--run.root", str(root)),
+        log=parts.path(job, ".log"),
+        deadline_s=job.budget.wall_s + PATIENCE_S,
+        share=lambda elapsed_s: elapsed_s / expected_s,
+        core=core,
+    )
+
+
+# --- afterwards -------------------------------------------------------------------------------------------------------
+
+
+def _evaluate(jobs: dict[str, TimedJob], parts: Parts) -> None:
+    crew = Crew(at_once=num_cores(), say=say_on_stderr, before_each=parts.check_code)
+    do_all("evaluating what was published", list(_evaluations(jobs, parts)), crew)
+    for job in jobs.values():
+        shutil.rmtree(parts.path(job, ".run"), ignore_errors=True)
+
+
+def _evaluations(jobs: dict[str, TimedJob], parts: Parts) -> Iterator[Work]:
+    for label, job in jobs.items():
+        if parts.read(job, TimedResult) is None:
+            sheet = parts.write_sheet(job)
+            yield Work(
+                label=label,
+                command=(sys.executable, "-m", "distrl.bench.timed_runs", str(sheet)),
+                log=sheet.with_suffix(".eval.log"),
+                deadline_s=EVALUATION_DEADLINE_S,
+            )
+
+
+def _result(parts: Parts, job: TimedJob) -> TimedResult:
+    found = parts.read(job, TimedResult)
+    assert found is not None, "do_all raises where an evaluation made nothing"
+    return found
+
+
+def evaluate_run(job: TimedJob, run: RunFolder) -> TimedResult:
+    """Success of the versions that were in use at regular moments of a finished run."""
+    summary = read_summary(run)
+    assert summary is not None, "the run is finished"
+    wall_s = _moments(job.budget)
+    used = versions_in_use(_published(run), wall_s)
+    played = _play(job, run, used)
+    return TimedResult(
+        wall_s=wall_s,
+        success=[float(np.mean(played[version.version])) for version in used],
+        versions=[version.version for version in used],
+        outcomes=played[used[-1].version],
+        summary=summary,
+    )
+
+
+def _moments(budget: TimedBudget) -> list[float]:
+    return [budget.wall_s * point / budget.points for point in range(budget.points + 1)]
+
+
+def _published(run: RunFolder) -> list[PolicyVersion]:
+    files = sorted(run.weights.glob("v*.json"))
+    return [msgspec.json.decode(file.read_bytes(), type=PolicyVersion) for file in files]
+
+
+def _play(job: TimedJob, run: RunFolder, versions: list[PolicyVersion]) -> dict[int, list[bool]]:
+    """The outcomes of each version on the test tasks."""
+    policy, weights = make_policy(job.config), WeightsFolder(run.weights)
+    tasks = held_out(job.config, job.test_tasks)
+    played: dict[int, list[bool]] = {}
+    for version in versions:
+        if version.version not in played:
+            weights.load(policy, version)
+            played[version.version] = outcomes(policy, tasks, job.config)
+    return played
+
+
+def evaluate_sheet(sheet: Path) -> None:
+    """Evaluate the run of a sheet and keep what comes of it."""
+    job, run = read_sheet(sheet, TimedJob), _finished_run(sheet.with_suffix(".run"))
+    assert run is not None, "it was trained before"
+    prepare_torch()  # after the settings are read: without denormals, msgspec takes 0 for a number above 0
+    keep_result(sheet, evaluate_run(job, run))
+
+
+if __name__ == "__main__":
+    do_as_child(evaluate_sheet)

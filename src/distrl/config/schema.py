@@ -124,20 +124,20 @@ class PolicyConfig(_Section, frozen=True):
 
 
 class WarmStartConfig(_Section, frozen=True):
-    demonstrations: CountOrNone = 70
+    demonstrations: CountOrNone = 50
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 40
     """Passes over them."""
     learning_rate: Positive = 2e-3
     """Of the cloning."""
-    keep: bool = False
+    keep: bool = True
     """Keep the demonstrations in the replay, to be imitated in practice too; they count as no episodes."""
 
 
 class DataConfig(_Section, frozen=True):
-    cut: bool = False
+    cut: bool = True
     """Leave out of what is imitated of a success: steps that the device refused, that had no effect, or that were undone later."""
-    hindsight: bool = False
+    hindsight: bool = True
     """Also imitate a failed episode as an attempt at some training task that its end does fulfil, where there is one."""
     judge_flip: Share = 0.0
     """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs."""

@@ -29,7 +29,7 @@ from distrl.tasks.base import PHONES, Draft, NoInstance, Suite, Template, seed_o
 from distrl.tasks.judges.state import judge
 from distrl.tasks.leaning import LeaningDraft, mentioned_in
 from distrl.tasks.play import play_oracle
-from distrl.types import Change, Put, Task, Trajectory, Want
+from distrl.types import Change, Put, Task, Trajectory, TypeText, Want
 
 HINDSIGHT = "+hindsight"
 """Ends the name of an episode that was given another task."""
@@ -157,11 +157,12 @@ class _Case:
         self.id, self.task, self.end = trajectory.id, trajectory.task, trajectory.end
         self.start: PhoneState = start_state(self.task)
         self.changed = {(change.table, change.id) for change in self.end.changes}
-        self._mentioned = mentioned_in(self.end)
+        typed = (step.decision.action for step in trajectory.steps)
+        self._words = mentioned_in(self.end) | {action.text for action in typed if isinstance(action, TypeText)}
 
     def draft(self, seed: int) -> Draft:
         """An empty task on the phone of this episode, as it was at the start."""
-        return LeaningDraft(self.task.phone, seed, self.start.tables, self._mentioned)
+        return LeaningDraft(self.task.phone, seed, self.start.tables, self._words)
 
     def allows(self, shape: _Shape) -> bool:
         """Whether tables, screen and claim leave room for a goal of this shape."""

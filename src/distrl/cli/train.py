@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from distrl.errors import UsageError
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
-    from distrl.config.schema import Config
+    from distrl.config.schema import Config, RunConfig
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
     from distrl.runtime.spent import Spent
@@ -92,17 +92,18 @@ def _refuse_finished(folder: RunFolder, config: Config) -> None:
 
     summary, spent = read_summary(folder), read_spent(folder.progress)
     if summary is not None and not summary.interrupted and is_over(config.run, spent, summary.episodes):
-        more = f"--run.episodes {2 * summary.episodes}" if config.run.episodes else f"--run.minutes {_more(spent)}"
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
             expected="a run that was stopped, or a larger budget",
-            fix=f"`distrl train --resume {folder.path} {more}`, or `distrl evaluate {folder.path}`",
+            fix=f"`distrl train --resume {folder.path} {_more(config.run, spent, summary.episodes)}`, "
+            f"or `distrl evaluate {folder.path}`",
         )
 
 
-def _more(spent: Spent) -> int:
-    """Twice the minutes that a run has had."""
-    return max(1, round(spent.collect_s / 30))
+def _more(limits: RunConfig, spent: Spent, episodes: int) -> str:
+    """The flags that double whatever budget is spent."""
+    minutes = [f"--run.minutes {2 * limits.minutes:g}"] if 0 < 60 * limits.minutes <= spent.collect_s else []
+    return " ".join(minutes + ([f"--run.episodes {2 * episodes}"] if 0 < limits.episodes <= episodes else []))
 
 
 def _stop_politely(session: Session) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from distrl.cli.main import main
 from distrl.config.load import load_config
@@ -14,6 +16,7 @@ from distrl.errors import UsageError
 from distrl.runtime.resume import FIXED, FREE, adopt, settings_to_resume
 from distrl.runtime.run_folder import RunFolder, create_run
 from distrl.runtime.spent import Spent, is_over
+from distrl.runtime.summary import summarise
 from distrl.telemetry.events import read_events
 from distrl.types import Value
 
@@ -119,3 +122,19 @@ def test_the_command_line_says_so_in_a_few_lines(run: RunFolder, capsys: pytest.
 def test_a_run_is_over_once_either_budget_is_spent(minutes: int, episodes: int, over: bool) -> None:
     limits = load_config(None, {"run.minutes": minutes, "run.episodes": episodes}).run
     assert is_over(limits, Spent(collect_s=60.0), 50) is over
+
+
+@pytest.mark.parametrize(
+    ("minutes", "episodes", "fix"),
+    [(1, 0, "--run.minutes 2`"), (0, 50, "--run.episodes 100`"), (1, 50, "--run.minutes 2 --run.episodes 100`")],
+)
+def test_a_finished_run_is_not_resumed_without_more_of_what_is_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], minutes: int, episodes: int, fix: str
+) -> None:
+    config = load_config(None, {"run.root": str(tmp_path), "run.minutes": minutes, "run.episodes": episodes})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    spent = Spent(collect_s=61.0)
+    run.progress.write_bytes(msgspec.json.encode(spent))
+    run.summary.write_bytes(msgspec.json.encode(replace(summarise(run, config, spent), episodes=50)))
+    assert main(["train", "--resume", str(run.path), "--learner.learning_rate", "0.01"]) == 2
+    assert f"distrl train --resume {run.path} {fix}" in capsys.readouterr().err

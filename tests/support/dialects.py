@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from hypothesis import strategies as st
 
 from distrl.policies.dialects.base import LONGEST_TEXT, Screen
@@ -13,7 +15,7 @@ PICTURE = Screen(width=1080, height=2400)
 shares = st.floats(0.0, 1.0, exclude_max=True)
 words = st.text(max_size=40) | st.text("a\"'\\\n\r\t{}()[]<|> ,:;nt", max_size=20)
 screens = st.builds(Screen, width=st.integers(1, 4000), height=st.integers(1, 4000))
-scrolls = st.builds(scroll, st.sampled_from(Direction.__args__), st.none() | st.tuples(shares, shares))
+scrolls = st.builds(scroll, st.sampled_from(get_args(Direction)), st.none() | st.tuples(shares, shares))
 actions: st.SearchStrategy[Action] = st.one_of(
     st.builds(Tap, shares, shares),
     st.builds(LongPress, shares, shares),

@@ -168,6 +168,11 @@ def test_ui_tars(call: str, action: Action | None) -> None:
     assert understood("ui_tars", call) == action
 
 
+def test_ui_tars_may_speak_of_actions_in_its_thought() -> None:
+    said = "Thought: my last Action: click(start_box='(5,5)') failed.\nAction: press_back()"
+    assert understood("ui_tars", said) == Press("back")
+
+
 def test_ui_tars_15_counts_pixels() -> None:
     assert understood("ui_tars_1.5", "Action: click(start_box='(500,500)')") == Tap(0.5, 0.25)
 

@@ -66,7 +66,7 @@ class AitwDialect:
         return f"Action Plan: [{decision.action_type}] ; {_MARK} {pairs}"
 
     def parse(self, text: str, screen: Screen) -> Action:
-        """The first decision, with or without a plan before it."""
+        """The first decision, which is one line, with or without a plan before it."""
         return understand(text, lambda said: _read(said, screen))
 
     def explain(self) -> str:
@@ -93,7 +93,7 @@ def _gesture(touch: Point, lift: Point) -> _Decision:
 
 def _read(said: str, screen: Screen) -> Action | None:
     before, mark, after = said.partition(_MARK)
-    line = after if mark else before
+    line = (after if mark else before).lstrip().partition("\n")[0]
     decision = find_object("{" + line[: line.rfind('"') + 1] + "}", _Decision)
     if decision is None:
         return None

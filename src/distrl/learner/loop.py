@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 import torch
 
-from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
+from distrl.algorithms.base import Algorithm, Episode, Lesson, prepare, read_lesson
+from distrl.algorithms.groups import Groups
+from distrl.algorithms.proximal import Proximal
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, StoreError
 from distrl.experience.index import IndexRow
@@ -25,7 +27,9 @@ from distrl.experience.replay import Replay, Sample
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
+    dump_critic,
     dump_optimizer,
+    restore_critic,
     restore_optimizer,
 )
 from distrl.policies.base import Policy
@@ -90,9 +94,14 @@ class Learner:
         self._parts, config = parts, parts.config
         self._random = np.random.default_rng([config.run.seed, 7])
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
-        learning = config.learner
+        self._groups = Groups(config.rollout.group_size)
+        self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
+        self._trained = (parts.policy.network, parts.algorithm.critic)
         self._optimizer = torch.optim.AdamW(
-            parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01, fused=True
+            [weights for part in self._trained for weights in part.parameters()],
+            lr=config.learner.learning_rate,
+            weight_decay=0.01,
+            fused=True,
         )
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
@@ -115,6 +124,7 @@ class Learner:
             return False
         state = checkpoint.state
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
+        restore_critic(self._parts.algorithm.critic, checkpoint.critic)
         restore_optimizer(self._optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
@@ -182,6 +192,7 @@ class Learner:
             self._parts.report.doing(f"passing over an episode: {error.seen}")
             return
         episode = prepare(trajectory, self._parts.policy)
+        self._groups.add(episode.task, episode.success)
         self._walls.append(trajectory.wall_s)
         self._replay.add(
             id,
@@ -217,14 +228,15 @@ class Learner:
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
-        config, policy = self._parts.config, self._parts.policy
+        config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
-        lesson = read_lesson(policy, [sample.item for sample in samples], [sample.weight for sample in samples])
-        loss = self._parts.algorithm.loss(lesson, updates=self.updates)
+        loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
         self._optimizer.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(policy.network.parameters(), config.learner.gradient_clip)
-        if not torch.isfinite(norm):
+        # Each on its own: a critic that is far off must not shorten the policy's step.
+        clip, clip_to = torch.nn.utils.clip_grad_norm_, config.learner.gradient_clip
+        norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
+        if not torch.isfinite(norm + critic_norm):
             # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
             raise RoleCrashed(
                 f"the gradient of update {self.updates} is not finite",
@@ -235,6 +247,16 @@ class Learner:
         self.updates += 1
         self._refresh(samples, (loss.td_BT.numpy(), loss.ratio_BT.numpy(), loss.entropy_BT.numpy()))
         self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
+
+    def _read(self, samples: list[Sample[Episode]]) -> Lesson:
+        self._proximal.keep_up(self.updates)
+        return read_lesson(
+            self._parts.policy,
+            [sample.item for sample in samples],
+            [sample.weight for sample in samples],
+            proximal=self._proximal,
+            groups=self._groups,
+        )
 
     def _refresh(self, samples: list[Sample[Episode]], signals: tuple[Any, Any, Any]) -> None:
         config = self._parts.config
@@ -287,8 +309,13 @@ class Learner:
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
         )
-        policy = self._parts.policy.dump()
-        self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))
+        checkpoint = Checkpoint(
+            state=state,
+            policy=self._parts.policy.dump(),
+            optimizer=dump_optimizer(self._optimizer),
+            critic=dump_critic(self._parts.algorithm.critic),
+        )
+        self._parts.checkpoints.write(checkpoint)
         self._saved_s = self._parts.clock()
 
     @property

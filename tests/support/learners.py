@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from distrl.algorithms.aride import ARide
-from distrl.algorithms.base import Algorithm, Lesson, Loss
+from distrl.algorithms.base import NO_CRITIC, Algorithm, Lesson, Loss
 from distrl.config.schema import Config
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
@@ -61,7 +61,10 @@ class Hearer:
 class Noting:
     """An algorithm that teaches nothing: it notes its lessons, and is surprised by as much as each step's reward."""
 
-    def __init__(self) -> None:
+    critic = NO_CRITIC
+
+    def __init__(self, *, proximal_every_updates: int = 0) -> None:
+        self.proximal_every_updates = proximal_every_updates
         self.lessons: list[Lesson] = []
 
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:

@@ -12,11 +12,17 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from distrl.algorithms.groups import Groups
+from distrl.algorithms.proximal import Proximal
+from distrl.algorithms.targets import Course
 from distrl.experience.waste import wasted
 from distrl.policies.base import Policy
 from distrl.types import Trajectory
+
+NO_CRITIC = nn.Module()
+"""Of an algorithm that trains nothing beside the policy."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +87,8 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     entropy_BT: Tensor
     value_logit_BT: Tensor
     behaviour_logp_BT: Tensor
+    proximal_logp_BT: Tensor
+    """Under the proximal policy, without gradient; the present one's where the algorithm asks for no other."""
     reward_BT: Tensor
     valid_BT: Tensor
     changed_BT: Tensor
@@ -94,6 +102,11 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     example_B: Tensor
     """True on episodes that are to be imitated and were no attempts at their instruction: relabelled failures and
     demonstrations. They count as successes, their ratio is 1, and they tell a critic nothing."""
+    instructions: tuple[str, ...]
+    group_mean_B: Tensor
+    """Mean outcome of the latest attempts at each episode's task."""
+    group_std_B: Tensor
+    """Standard deviation of these outcomes; 0 where there is nothing to compare."""
     false_claim_BT: Tensor
     """True on the last step of an episode that the agent ended and that failed."""
     bootstrap_B: Tensor
@@ -102,9 +115,25 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     """Importance weights of prioritised sampling."""
 
     @property
+    def attempts_BT(self) -> Tensor:
+        """What a policy gradient may use: the steps that teach, without examples, which nobody sampled."""
+        return self.teaches_BT & ~self.example_B[:, None]
+
+    @property
     def ratio_BT(self) -> Tensor:
         """pi / mu, without gradient."""
         return (self.logp_BT.detach() - self.behaviour_logp_BT).exp() * self.mask_BT
+
+    @property
+    def course(self) -> Course:
+        """What value targets are made of, without gradient."""
+        return Course(
+            value_BT=torch.sigmoid(self.value_logit_BT.detach()),
+            reward_BT=self.reward_BT,
+            ratio_BT=self.ratio_BT,
+            bootstrap_B=self.bootstrap_B,
+            mask_BT=self.mask_BT,
+        )
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,18 +146,47 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     entropy_BT: Tensor
 
 
+def loss_of(lesson: Lesson, td_BT: Tensor, **terms: Tensor) -> Loss:
+    """The loss whose terms these are: `total` is descended, all are logged, `td_BT` is what surprised."""
+    return Loss(
+        total=terms["total"],
+        metrics={name: float(term.detach()) for name, term in terms.items()},
+        td_BT=td_BT,
+        ratio_BT=lesson.ratio_BT,
+        entropy_BT=lesson.entropy_BT.detach(),
+    )
+
+
 class Algorithm(Protocol):
     """One way to learn from a lesson."""
+
+    @property
+    def critic(self) -> nn.Module:
+        """What it trains beside the policy, saved with the learner; `NO_CRITIC` where there is nothing."""
+
+    @property
+    def proximal_every_updates(self) -> int:
+        """Updates between two copies of the policy for `Lesson.proximal_logp_BT`; 0: it needs none."""
 
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
         """The loss of this lesson after `updates` earlier ones."""
 
 
-def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Sequence[float]) -> Lesson:
+def read_lesson(
+    policy: Policy[Any],
+    episodes: Sequence[Episode],
+    weights: Sequence[float],
+    *,
+    proximal: Proximal | None = None,
+    groups: Groups | None = None,
+) -> Lesson:
     """Score the episodes with the present policy, under gradient, in one pass."""
     encoded = [policy.augment(item) for episode in episodes for item in episode.encoded]
     choices = [choice for episode in episodes for choice in _padded_choices(episode)]
+    # Before the pass under gradient, whose graph must not meet the proximal weights.
+    proximal_N = proximal.logp(encoded, choices) if proximal is not None else None
     scores = policy.score(encoded, choices)
+    spreads = [groups.spread(episode.task) if groups is not None else (0.0, 0.0) for episode in episodes]
     rows, last = _rows(episodes)
     value_N = torch.sigmoid(scores.value_logit_N.detach())
     bootstrap = [
@@ -144,6 +202,7 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
         entropy_BT=_gather(scores.entropy_N, rows),
         value_logit_BT=_gather(scores.value_logit_N, rows),
         behaviour_logp_BT=torch.where(example_B[:, None], logp_BT.detach(), acted_BT),
+        proximal_logp_BT=_gather(scores.logp_N.detach() if proximal_N is None else proximal_N, rows),
         reward_BT=_stack([episode.reward_T for episode in episodes]),
         valid_BT=_stack([episode.valid_T for episode in episodes]).bool(),
         changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
@@ -152,6 +211,9 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
         tells_BT=mask_BT & ~example_B[:, None],
         success_B=torch.tensor([float(episode.success) for episode in episodes]),
         example_B=example_B,
+        instructions=tuple(episode.instruction for episode in episodes),
+        group_mean_B=torch.tensor([mean for mean, _ in spreads]),
+        group_std_B=torch.tensor([std for _, std in spreads]),
         false_claim_BT=_stack([_false_claims(episode) for episode in episodes]).bool(),
         bootstrap_B=torch.tensor(bootstrap),
         weight_B=torch.tensor(list(weights), dtype=torch.float32),

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from distrl.errors import UsageError
+from distrl.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
@@ -62,6 +62,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     if args.resume is None:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
+        _check_groups(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None:
         raise UsageError(
@@ -84,6 +85,16 @@ def _check_tasks(config: Config) -> None:
     splits: tuple[Split, ...] = ("train", "test")
     for split in splits:
         TaskFeed(suite(config.tasks.suite), split, seed="check", max_oracle_steps=config.tasks.max_oracle_steps).next()
+
+
+def _check_groups(config: Config) -> None:
+    """Raise now where the algorithm would find nothing to compare and so learn nothing."""
+    if config.algorithm.name == "grpo" and config.rollout.group_size < 2:
+        raise ConfigError(
+            "grpo compares attempts at one task, and rollout.group_size is 1",
+            expected="2 attempts or more at each task",
+            fix="--rollout.group_size 8, or start from configs/grpo.toml",
+        )
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:

@@ -106,6 +106,8 @@ class RolloutConfig(_Section, frozen=True):
     """Sampling temperature while collecting."""
     repeat_penalty: NotNegative = 0.01
     """Taken from the reward of a step that is invalid or has no effect."""
+    group_size: Count = 1
+    """Attempts at a task before the next one comes; GRPO compares them with each other and needs 2 at least."""
     keep_screenshots: bool = False
     """Store the picture of every step; needed for policies that look at pixels."""
 
@@ -145,13 +147,29 @@ class DataConfig(_Section, frozen=True):
     """Share of the verdicts on training episodes that are turned round before the learner sees them, for the same end."""
 
 
+class DigiRLConfig(_Section, frozen=True):
+    outcome_decay: Share = 0.5
+    """Lambda of the step advantage: with each step before the end the outcome counts less by this factor, and the critic more."""
+    step_floor: float = 0.05
+    """What the advantage of a step must exceed for the step to be imitated."""
+    top_share: Share = 0.5
+    """Share of a lesson's episodes that may be imitated: those that went furthest beyond what their instruction promised."""
+
+
+class ProximalConfig(_Section, frozen=True):
+    clip: Share = 0.2
+    """PPO and GRPO: how far the ratio to the proximal policy may stray from 1 before its gradient stops."""
+    every_updates: Count = 4
+    """PPO and GRPO: updates after which the present policy becomes the proximal one; 1: they are always the same."""
+
+
 class AlgorithmConfig(_Section, frozen=True):
-    name: Literal["aride", "filtered_bc"] = "aride"
+    name: Literal["aride", "digirl", "filtered_bc", "grpo", "ppo"] = "aride"
     """Which algorithm updates the policy."""
     gamma: Share = 0.95
     """Discount per step."""
     trace: Share = 0.95
-    """Lambda of Retrace: how far credit travels."""
+    """Lambda of Retrace, and of PPO's returns: how far credit travels."""
     rho_max: Positive = 1.0
     """Clip of the importance ratio."""
     advantage: Literal["signed", "positive", "binary"] = "binary"
@@ -176,6 +194,8 @@ class AlgorithmConfig(_Section, frozen=True):
     """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
     critic_warmup_updates: CountOrNone = 40
     """Updates that train the critic alone."""
+    digirl: DigiRLConfig = DigiRLConfig()
+    proximal: ProximalConfig = ProximalConfig()
 
 
 class ReplayConfig(_Section, frozen=True):

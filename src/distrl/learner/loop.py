@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 import torch
 
-from distrl.algorithms.base import Algorithm, Episode, read_lesson
+from distrl.algorithms.base import Algorithm, Episode, Lesson, read_lesson
+from distrl.algorithms.groups import Groups
+from distrl.algorithms.proximal import Proximal
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, StoreError
 from distrl.experience.priorities import priority
@@ -24,8 +26,10 @@ from distrl.experience.replay import Replay, Sample
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
+    dump_critic,
     dump_optimizer,
     dump_variation,
+    restore_critic,
     restore_optimizer,
     restore_variation,
 )
@@ -87,9 +91,14 @@ class Learner:
         self._random = np.random.default_rng([config.run.seed, 7])
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
         self._intake = Intake(config, parts.policy, parts.store, self._replay, parts.fitting)
-        learning = config.learner
+        self._groups = Groups(config.rollout.group_size)
+        self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
+        self._trained = (parts.policy.network, parts.algorithm.critic)
         self._optimizer = torch.optim.AdamW(
-            parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01, fused=True
+            [weights for part in self._trained for weights in part.parameters()],
+            lr=config.learner.learning_rate,
+            weight_decay=0.01,
+            fused=True,
         )
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
@@ -113,6 +122,7 @@ class Learner:
         state = checkpoint.state
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
         restore_variation(self._parts.policy, state.variation)
+        restore_critic(self._parts.algorithm.critic, checkpoint.critic)
         restore_optimizer(self._optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
@@ -188,6 +198,7 @@ class Learner:
             self._parts.report.doing(f"passing over an episode: {error.seen}")
             return
         if played is not None:
+            self._groups.add(played.task.id, played.verdict.success)
             self._walls.append(played.wall_s)
 
     def ready(self) -> bool:
@@ -215,14 +226,15 @@ class Learner:
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
-        config, policy = self._parts.config, self._parts.policy
+        config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
-        lesson = read_lesson(policy, [sample.item for sample in samples], [sample.weight for sample in samples])
-        loss = self._parts.algorithm.loss(lesson, updates=self.updates)
+        loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
         self._optimizer.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(policy.network.parameters(), config.learner.gradient_clip)
-        if not torch.isfinite(norm):
+        # Each on its own: a critic that is far off must not shorten the policy's step.
+        clip, clip_to = torch.nn.utils.clip_grad_norm_, config.learner.gradient_clip
+        norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
+        if not torch.isfinite(norm + critic_norm):
             # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
             raise RoleCrashed(
                 f"the gradient of update {self.updates} is not finite",
@@ -233,6 +245,16 @@ class Learner:
         self.updates += 1
         self._refresh(samples, (loss.td_BT.numpy(), loss.ratio_BT.numpy(), loss.entropy_BT.numpy()))
         self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
+
+    def _read(self, samples: list[Sample[Episode]]) -> Lesson:
+        self._proximal.keep_up(self.updates)
+        return read_lesson(
+            self._parts.policy,
+            [sample.item for sample in samples],
+            [sample.weight for sample in samples],
+            proximal=self._proximal,
+            groups=self._groups,
+        )
 
     def _refresh(self, samples: list[Sample[Episode]], signals: tuple[Any, Any, Any]) -> None:
         config = self._parts.config
@@ -287,8 +309,13 @@ class Learner:
             variation=dump_variation(self._parts.policy),
             data=self._intake.counts,
         )
-        policy = self._parts.policy.dump()
-        self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))
+        checkpoint = Checkpoint(
+            state=state,
+            policy=self._parts.policy.dump(),
+            optimizer=dump_optimizer(self._optimizer),
+            critic=dump_critic(self._parts.algorithm.critic),
+        )
+        self._parts.checkpoints.write(checkpoint)
         self._saved_s = self._parts.clock()
 
     @property

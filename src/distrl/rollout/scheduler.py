@@ -17,16 +17,24 @@ PACE_VERSIONS = 8
 
 
 class TaskFeed:
-    """Training tasks in a seeded order without end; every task comes once before any comes twice."""
+    """Training tasks in a seeded order without end, each `group_size` times in a row; all come before any comes again."""
 
-    def __init__(self, suite: Suite, split: Split, *, seed: str, max_oracle_steps: int = 0) -> None:
+    def __init__(
+        self, suite: Suite, split: Split, *, seed: str, max_oracle_steps: int = 0, group_size: int = 1
+    ) -> None:
         self._suite, self._split = suite, split
-        self._max_oracle_steps = max_oracle_steps
+        self._max_oracle_steps, self._group_size = max_oracle_steps, group_size
         self._random = Random(seed)
         self._order: list[int] = []
+        self._group: list[Task] = []
 
     def next(self) -> Task:
         """The next task; `TaskError` where none is short enough."""
+        if not self._group:
+            self._group = [self._draw()] * self._group_size
+        return self._group.pop()
+
+    def _draw(self) -> Task:
         size = self._suite.sizes[self._split]
         for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:

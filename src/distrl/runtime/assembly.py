@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -11,8 +10,11 @@ import torch
 
 from distrl.algorithms.aride import ARide
 from distrl.algorithms.base import Algorithm
+from distrl.algorithms.digirl import DigiRL
 from distrl.algorithms.filtered_bc import FilteredBC
-from distrl.config.schema import AlgorithmConfig, Config
+from distrl.algorithms.grpo import GRPO
+from distrl.algorithms.ppo import PPO
+from distrl.config.schema import Config
 from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.devices.sim.latency import LONG_EPISODE_S, LONGEST_ACTION_S, pace
@@ -53,8 +55,30 @@ def make_policy(config: Config) -> Policy[Any]:
 
 def make_algorithm(config: Config) -> Algorithm:
     """The algorithm that the configuration names."""
-    made: dict[str, Callable[[AlgorithmConfig], Algorithm]] = {"aride": ARide, "filtered_bc": FilteredBC}
-    return made[config.algorithm.name](config.algorithm)
+    settings = config.algorithm
+    match settings.name:
+        case "aride":
+            return ARide(settings)
+        case "digirl":
+            return DigiRL(settings, seed=config.run.seed)
+        case "filtered_bc":
+            return FilteredBC(settings)
+        case "grpo":
+            return GRPO(settings)
+        case "ppo":
+            return PPO(settings)
+
+
+def make_feed(config: Config, *, seed: str) -> TaskFeed:
+    """The training tasks of a run, in the order of `seed`."""
+    tasks = config.tasks
+    return TaskFeed(
+        suite(tasks.suite),
+        "train",
+        seed=seed,
+        max_oracle_steps=tasks.max_oracle_steps,
+        group_size=config.rollout.group_size,
+    )
 
 
 def make_fitting(config: Config) -> Fitting | None:
@@ -91,7 +115,7 @@ def make_worker_parts(
             devices, PoolLimits(backoff_s=0.5 * scale, longest_backoff_s=30 * scale, quarantine_s=120 * scale)
         ),
         batcher=batcher,
-        feed=TaskFeed(suite(config.tasks.suite), "train", seed=life, max_oracle_steps=config.tasks.max_oracle_steps),
+        feed=make_feed(config, seed=life),
         admission=Admission(config, worker=worker_names(config).index(worker)),
         tools=EpisodeTools(
             decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)

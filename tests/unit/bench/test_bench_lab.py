@@ -15,12 +15,13 @@ from distrl.runtime.assembly import make_policy
 from support.learners import small_config
 
 CHUNK, NUM_EPISODES, NUM_HELD_OUT = 8, 32, 6
-CONFIG = small_config(
-    tasks={"suite": "sim-start"},
-    warm_start={"demonstrations": 8, "epochs": 1},
-    replay={"capacity_steps": 4000},
-    learner={"batch_trajectories": 4, "first_update_episodes": 16, "updates_per_episode": 0.25},
-)
+SETTINGS: dict[str, dict[str, object]] = {
+    "tasks": {"suite": "sim-start"},
+    "warm_start": {"demonstrations": 8, "epochs": 1},
+    "replay": {"capacity_steps": 4000},
+    "learner": {"batch_trajectories": 4, "first_update_episodes": 16, "updates_per_episode": 0.25},
+}
+CONFIG = small_config(**SETTINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +83,20 @@ def test_the_acting_policy_has_the_weights_of_the_version_that_it_names() -> Non
     assert lab._actor.dump() == weights[0] == weights[1], "the first chunk is too small for an update"
     assert lab.policy.dump() == weights[4]
     assert len(set(weights.values())) == 4
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize("name", ["digirl", "filtered_bc", "grpo", "ppo"])
+def test_every_algorithm_trains(name: str, lag: int) -> None:
+    config = small_config(**SETTINGS, algorithm={"name": name}, rollout={"group_size": 4})
+    lab = Lab(Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(config, NUM_HELD_OUT))
+    end = lab.run(lambda point: None)[-1]
+    tasks = [row.task for row in lab._memory.after(0, NUM_EPISODES)]
+    assert len(set(tasks)) == NUM_EPISODES // 4
+    assert end.updates == NUM_EPISODES // 4
+    assert {"policy", "value", "entropy", "total", "gradient_norm"} <= end.losses.keys()
+    weights = dict(lab._versions.held)
+    assert lab.policy.dump() == weights[max(weights)] != weights[min(weights)] or lag == 0
 
 
 def test_a_warm_start_changes_the_policy_and_no_demonstrations_leave_it_alone() -> None:

@@ -26,6 +26,12 @@ def test_every_task_comes_once_before_any_comes_twice() -> None:
     assert rounds[0] != rounds[1]
 
 
+def test_a_task_comes_as_often_in_a_row_as_its_group_is_large_and_the_order_stays_the_same() -> None:
+    one_by_one, in_groups = TaskFeed(SMALL, "train", seed="a"), TaskFeed(SMALL, "train", seed="a", group_size=3)
+    expected = [task.id for task in (one_by_one.next() for _ in range(14)) for _ in range(3)]
+    assert [in_groups.next().id for _ in range(14 * 3)] == expected
+
+
 def test_the_seed_decides_the_order() -> None:
     orders = [[feed.next().id for _ in range(12)] for feed in (TaskFeed(SMALL, "train", seed=s) for s in "aab")]
     assert orders[0] == orders[1] != orders[2]

@@ -23,6 +23,8 @@ from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
 SMALL: dict[str, dict[str, object]] = {
     "policy": {"width": 16, "layers": 1},
     "algorithm": {"critic_warmup_updates": 0},
+    "warm_start": {"keep": False},
+    "data": {"cut": False, "hindsight": False},
     "replay": {"capacity_steps": 400, "max_staleness": 4},
     "learner": {
         "batch_trajectories": 3,

@@ -181,6 +181,13 @@ def test_an_episode_that_does_not_tell_teaches_and_trains_neither_critic() -> No
     assert not any(gradient(weights).any() for weights in algorithm.critic.parameters())
 
 
+def test_an_example_is_imitated_whatever_the_critics_think_and_takes_no_attempts_place() -> None:
+    example = msgspec.structs.replace(SUCCESS, value=[0.9, 0.1, 0.1], example=True)
+    lesson = make_lesson(example, SUCCESS, FAILURE, FAILURE)
+    learn(lesson)
+    assert taught(lesson)[:2] == [[True, True, True], [True, True, True]]
+
+
 def test_the_seed_decides_the_critic_and_leaves_other_randomness_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)

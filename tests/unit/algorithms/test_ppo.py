@@ -154,6 +154,13 @@ def test_while_the_critic_warms_up_the_policy_is_left_alone() -> None:
     assert gradient(lesson.value_logit_BT).any()
 
 
+def test_what_nobody_sampled_moves_no_policy_gradient() -> None:
+    lesson = make_lesson(msgspec.structs.replace(SUCCESS, example=True), SUCCESS, FAILURE)
+    learn(lesson)
+    assert not gradient(lesson.logp_BT)[0].any()
+    assert gradient(lesson.logp_BT)[1].any()
+
+
 def test_only_steps_that_teach_move_the_policy_and_only_steps_that_tell_the_critic() -> None:
     marked = msgspec.structs.replace(SUCCESS, teaches=[True, False, True], tells=[False, True, True])
     lesson = make_lesson(marked, FAILURE)

@@ -53,7 +53,7 @@ def test_without_changes_a_run_goes_on_with_its_settings_and_nothing_is_touched(
         ("width = 32", "width = 64"),
         ('suite = "sim-start"', 'suite = "sim-general"'),
         ("seed = 3", "seed = 4"),
-        ("demonstrations = 70", "demonstrations = 5"),
+        ("demonstrations = 50", "demonstrations = 5"),
         ("popup_rate = 0.05", "popup_rate = 0.5"),
     ],
 )

@@ -1,7 +1,8 @@
 """What the learning benchmarks compare, as data: arenas (tasks), methods, variants, and the budgets that all of them get.
 
 Settings are dotted keys with text, as on the command line; `resolve` checks them against the schema. What is common to
-all comes first, then an arena's settings, then a method's own. To compare something else, change a table here.
+all comes first, then an arena's settings, then a method's own, then a budget's. To compare something else, change a
+table here.
 """
 
 from __future__ import annotations
@@ -117,17 +118,18 @@ ARENAS = (EVERYDAY, SHOPPING)
 
 # --- methods ----------------------------------------------------------------------------------------------------------
 
-UNTUNED = "Untuned: the defaults of every setting that it shares with A-RIDE."
+DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
+UNTUNED = "Not tuned: the library's defaults, which are A-RIDE's where the two share a setting."
 
 OURS = "aride"
 ALGORITHMS = (
-    Method(name=OURS, tuning="The defaults, chosen on the tuning split of sim-start."),
+    Method(name=OURS, tuning=DEFAULTS),
     Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
-    Method(name=OURS, tuning=ALGORITHMS[0].tuning),
+    Method(name=OURS, tuning=DEFAULTS),
     Method(name="aride_sync", settings={"learner.mode": "sync"}, tuning=UNTUNED),
     Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
     Method(
@@ -181,9 +183,12 @@ QUICK_STALE_LAB = LabBudget(
 """More and smaller versions, so that the largest lag is a small part of the run."""
 
 
-def resolve(arena: Arena, method: Method, more: Settings | None = None) -> Config:
-    """The whole configuration of a method in an arena; `more` (a seed, a budget) comes last."""
-    return load_config(None, {**FAIR, **arena.settings, **method.settings, **(more or {})})
+def resolve(*layers: Settings) -> Config:
+    """The whole configuration; what is common to all comparisons first, then each layer over the one before it."""
+    merged: dict[str, str] = dict(FAIR)
+    for layer in layers:
+        merged.update(layer)
+    return load_config(None, merged)
 
 
 def tuning_of(methods: Iterable[Method]) -> dict[str, str]:

@@ -44,23 +44,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The version in use; -1: none."""
     latest: int
     """The newest published version."""
-    started: int
-    """Episodes that this worker has started with the held version."""
 
 
 class Admission:
-    """Lets an episode start only where its data can still be used.
+    """Lets an episode start only where its data can still be used; how many may is up to `rounds`."""
 
-    In sync mode each worker gets its share of a round per version and then waits for the next one: a staleness of 0
-    and a barrier, with the same code.
-    """
-
-    def __init__(self, config: Config, *, worker: int = 0) -> None:
+    def __init__(self, config: Config) -> None:
         self._max_staleness = config.replay.max_staleness
-        self._sync = config.learner.mode == "sync"
-        # The shares add up to the round exactly: one episode too many would still run when the learner goes on.
-        share, rest = divmod(config.learner.round_episodes, config.rollout.workers)
-        self._share = share + (worker < rest)
 
     def refusal(self, standing: Standing) -> str:
         """Why no episode may start now; empty: one may."""
@@ -68,6 +58,4 @@ class Admission:
             return "the first weights from the learner"
         if standing.latest - standing.held > self._max_staleness:
             return f"version {standing.latest}: version {standing.held} is too stale to start with"
-        if self._sync and standing.started >= self._share:
-            return f"version {standing.held + 1}: this worker's {self._share} episodes of the round are out"
         return ""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from distrl.config.schema import Config
+from distrl.experience.claims import forget_claims
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore, StoreStats
 from distrl.runtime.base import RoleStatus, worker_names
@@ -72,6 +73,7 @@ class Session:
     def _tend_roles(self) -> None:
         workers = worker_names(self._config)
         self._store.recover()
+        forget_claims(self._run.claims)  # of an earlier session
         try:
             self._runtime.start(("learner", *workers, "evaluator"))
             self._collect()

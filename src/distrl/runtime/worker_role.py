@@ -49,7 +49,8 @@ def _beat(life: Life, worker: Worker, parts: WorkerParts, devices: list[SimDevic
     elif worker.waiting and not worker.num_playing:
         life.pulse.waiting(worker.waiting)
     else:
-        life.pulse.doing(f"playing: {worker.num_playing} episodes")
+        step = parts.lockstep.waiting if parts.lockstep else ""
+        life.pulse.doing(f"playing: {worker.num_playing} episodes{step and f', waiting for {step}'}")
 
 
 def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:

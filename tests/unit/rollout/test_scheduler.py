@@ -14,8 +14,8 @@ from support.rollouts import SUITE
 SMALL = Suite("small", suite(SUITE).templates, sizes={"train": 12, "tune": 3, "test": 3})
 
 
-def standing(*, held: int = 5, latest: int = 5, started: int = 0) -> Standing:
-    return Standing(held=held, latest=latest, started=started)
+def standing(*, held: int = 5, latest: int = 5) -> Standing:
+    return Standing(held=held, latest=latest)
 
 
 def test_every_task_comes_once_before_any_comes_twice() -> None:
@@ -47,18 +47,4 @@ def test_nobody_starts_before_the_first_weights() -> None:
 @pytest.mark.parametrize(("behind", "admitted"), [(0, True), (8, True), (9, False)])
 def test_nobody_starts_with_weights_whose_data_could_only_come_too_old(behind: int, admitted: bool) -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 8}))
-    assert (admission.refusal(standing(latest=5 + behind, started=10_000)) == "") is admitted
-
-
-@pytest.mark.parametrize(
-    ("workers", "episodes", "shares"), [(2, 8, [4, 4]), (3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (1, 1, [1])]
-)
-def test_in_sync_mode_the_shares_of_the_workers_add_up_to_the_round(
-    workers: int, episodes: int, shares: list[int]
-) -> None:
-    config = load_config(None, {"learner.mode": "sync", "learner.round_episodes": episodes, "rollout.workers": workers})
-    for worker, share in enumerate(shares):
-        admission = Admission(config, worker=worker)
-        allowed = [not admission.refusal(standing(started=started)) for started in range(episodes + 1)]
-        assert allowed == [started < share for started in range(episodes + 1)]
-        assert "version 6" in admission.refusal(standing(started=share))
+    assert (admission.refusal(standing(latest=5 + behind)) == "") is admitted

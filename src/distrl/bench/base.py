@@ -62,10 +62,11 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names() -> list[str]:
-    """Every benchmark there is."""
+    """Every benchmark there is; what several of them share lies in packages below."""
     import distrl.bench
 
-    return sorted(module.name for module in iter_modules(distrl.bench.__path__) if module.name not in ("base", "lab"))
+    modules = [module.name for module in iter_modules(distrl.bench.__path__) if not module.ispkg]
+    return sorted(name for name in modules if name not in ("base", "lab"))
 
 
 def find(name: str) -> Bench:

@@ -37,6 +37,8 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True):
     faults: FaultConfig = FaultConfig()
     seed: int = 0
     """Decides delays and faults, together with the phone's name; content comes from each task."""
+    slow_machine: bool = False
+    """Puts the phone on a machine half as fast, whatever the seed says."""
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ class SimDevice:
         self.busy_s = 0.0
         """Seconds that the phone itself needed for its work: neither idle nor lost."""
         self._wild = settings.wild
-        self._latency = Latency(settings.latency, device=name, seed=settings.seed)
+        self._latency = Latency(settings.latency, device=name, seed=settings.seed, slow_machine=settings.slow_machine)
         self._faults = Faults(settings.faults, device=name, seed=settings.seed)
         self._sleep, self._clock = sleep, clock
         self._start: PhoneState | None = None

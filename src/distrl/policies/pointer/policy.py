@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from distrl.config.schema import PolicyConfig
@@ -17,6 +15,7 @@ from distrl.policies.base import Scores
 from distrl.policies.pointer.features import Encoded, collate, encode, rename
 from distrl.policies.pointer.grammar import KINDS, POINTING, TYPE, Choice, to_action, to_choice
 from distrl.policies.pointer.network import Logits, PointerNetwork
+from distrl.policies.tensors import pack, unpack
 from distrl.types import Action, Decision, Observation
 
 PART = 32
@@ -86,13 +85,16 @@ class PointerPolicy:
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         return to_choice(action, observation)
 
-    def dump(self) -> bytes:
-        return save({name: tensor.contiguous() for name, tensor in self.network.state_dict().items()})
+    def weights(self) -> dict[str, Tensor]:
+        return self.network.state_dict()
 
-    def restore(self, data: bytes, *, source: str) -> None:
+    def dump(self) -> bytes:
+        return b"".join(pack(self.weights()))
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
         try:
-            tensors = load(data)
-        except SafetensorError as error:
+            tensors = unpack(data)
+        except ValueError as error:
             raise StoreError(
                 f"{source} cannot be read: {error}",
                 expected="a safetensors file",

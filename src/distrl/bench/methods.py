@@ -122,21 +122,45 @@ DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
 UNTUNED = "Not tuned: the library's defaults, which are A-RIDE's where the two share a setting."
 
 OURS = "aride"
+AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
+"""Without the data options, which are ours and not the rivals'."""
+AS_IT_CAME = {
+    "replay.keep_successes": "false",
+    "replay.success_weight": "0",
+    "replay.alpha": "0",
+    "algorithm.rho_max": "5",
+}
+"""What a policy gradient needs of the replay, as in configs/ppo.toml."""
+DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
+LOCKSTEP = {
+    "learner.mode": "sync",
+    "rollout.lockstep": "true",
+    "learner.round_episodes": "160",
+    # In lock-step, waiting for others counts towards an episode's budget.
+    "rollout.episode_budget_s": "300",
+}
+"""DigiRL's scheme: two episodes of each device a round, as in its own settings."""
+
 ALGORITHMS = (
     Method(name=OURS, tuning=DEFAULTS),
-    Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="digirl, same data", settings=DIGIRL, tuning=UNTUNED),
+    Method(name="filtered_bc, same data", settings=CLONING, tuning=UNTUNED),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED},
+        tuning=UNTUNED,
+    ),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
     Method(name=OURS, tuning=DEFAULTS),
-    Method(name="aride_sync", settings={"learner.mode": "sync"}, tuning=UNTUNED),
-    Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
-    Method(
-        name="filtered_bc_sync",
-        settings={"algorithm.name": "filtered_bc", "learner.mode": "sync"},
-        tuning=UNTUNED,
-    ),
+    Method(name="digirl_sync", settings={**DIGIRL, **LOCKSTEP, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
 )
 """At equal wall-clock. Neighbours run side by side in pairs, so each stands beside its closest rival; even in number."""
 
@@ -150,6 +174,10 @@ VARIANTS = (
     Method(name="no priorities", settings={"replay.alpha": "0"}),
     Method(name="no entropy bonus", settings={"algorithm.entropy_weight": "0"}),
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
+    Method(name="no hindsight", settings={"data.hindsight": "false"}),
+    Method(name="wasted steps not cut", settings={"data.cut": "false"}),
+    Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
+    Method(name="none of these three", settings=AS_PUBLISHED),
     Method(name="importance in the policy term too", settings={"algorithm.importance": "full"}),
     Method(name="priorities without success bonus", settings={"replay.success_weight": "0"}),
     Method(name="stale successes not kept", settings={"replay.keep_successes": "false"}),

@@ -71,7 +71,7 @@ def unpack(data: bytes | memoryview) -> dict[str, Tensor]:
 
 def _memory(tensor: Tensor) -> memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())
+    return flat.view(torch.uint8).numpy().data
 
 
 def _tensor(body: memoryview, place: _Place) -> Tensor:

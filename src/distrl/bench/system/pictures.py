@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.bench.base import BenchOptions
+from distrl.bench.plots import STYLE
 from distrl.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
 
 # From the palette of Okabe and Ito, made for those who do not see red and green.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#777777"
-STYLE = {
-    "font.size": 13,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "distrl",
-    "svg.fonttype": "none",
-}
 WIDE_IN, HIGH_IN, DPI = 8.0, 4.8, 150
 
 

@@ -46,7 +46,7 @@ class Hindsight:
 
     def __init__(self, suite: Suite, *, max_oracle_steps: int = 0, flip: float = 0.0) -> None:
         self._suite, self._max_oracle_steps, self._flip = suite, max_oracle_steps, flip
-        self._shapes: tuple[_Shape, ...] = ()
+        self._shapes: tuple[tuple[_Shape, Template], ...] = ()
 
     def fitting(self, trajectory: Trajectory) -> Iterator[Task]:
         """Tasks that the end of this failed episode fulfils, the most demanding first, one for each template."""
@@ -69,21 +69,19 @@ class Hindsight:
     def _able(self, case: _Case) -> list[Template]:
         """The templates that may ask for such an end; those with most conditions first, then in an order by chance."""
         self._shapes = self._shapes or tuple(self._look())
-        able = [shape for shape in self._shapes if case.allows(shape)]
+        able = [(shape, template) for shape, template in self._shapes if case.allows(shape)]
         if not able and self._flip:  # a judge that errs says yes to what is out of the question, too
             able = Random(f"ask {case.id}").sample(self._shapes, 1)
-        able.sort(key=lambda shape: (-shape.conditions, seed_of(case.id, shape.template.name)))
-        return list(dict.fromkeys(shape.template for shape in able))
+        able.sort(key=lambda pair: (-pair[0].conditions, seed_of(case.id, pair[1].name)))
+        return list(dict.fromkeys(template for _, template in able))
 
-    def _look(self) -> Iterator[_Shape]:
+    def _look(self) -> Iterator[tuple[_Shape, Template]]:
         """Every shape that the suite's training templates have."""
         for template in self._suite.templates:
-            seen = set()
-            for turn in range(0 if template.test_only else SHAPE_DRAWS):
-                task = _drawn(template, Draft(turn % PHONES, seed_of("shape", template.name, turn), "train"))
-                if task is not None and not task.goal.impossible and (shape := _Shape.of(template, task)) not in seen:
-                    seen.add(shape)
-                    yield shape
+            turns = range(0 if template.test_only else SHAPE_DRAWS)
+            drafts = (Draft(turn % PHONES, seed_of("shape", template.name, turn), "train") for turn in turns)
+            tasks = [task for draft in drafts if (task := _drawn(template, draft)) and not task.goal.impossible]
+            yield from ((shape, template) for shape in dict.fromkeys(map(_Shape.of, tasks)))
 
     def _search(self, template: Template, case: _Case, tries: int) -> Task | None:
         """A task of this template that the judge accepts."""
@@ -124,9 +122,8 @@ class _Kind(msgspec.Struct, frozen=True, order=True):
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What kind of end a template asks for."""
+    """What kind of end a task asks for, without the names and values."""
 
-    template: Template
     wants: tuple[_Kind, ...]
     showing: tuple[str, str] | None
     """App and screen; an empty screen: any."""
@@ -135,12 +132,11 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True):
     conditions: int
 
     @classmethod
-    def of(cls, template: Template, task: Task) -> _Shape:
+    def of(cls, task: Task) -> _Shape:
         goal = task.goal
         opened = [move.target for move in task.route if move.verb == "open"]
         app = opened[-1] if opened else task.start.app if task.start else ""
         return cls(
-            template=template,
             wants=tuple(sorted(map(_Kind.of, goal.wants))),
             showing=(goal.showing.app, goal.showing.screen) if goal.showing else None,
             answer=(app, _form(goal.answer)) if goal.answer else None,
@@ -189,7 +185,7 @@ class _Case:
             began_there
             and all(map(self._held, drawn.setup))
             and all(map(self._was_done, drawn.goal.wants))
-            and self.allows(_Shape.of(Template(name=drawn.template, fill=lambda draft: None), drawn))
+            and self.allows(_Shape.of(drawn))
         )
 
     def _held(self, put: Put) -> bool:

@@ -119,26 +119,42 @@ ARENAS = (EVERYDAY, SHOPPING)
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
-UNTUNED = "Not tuned: the library's defaults, which are A-RIDE's where the two share a setting."
+UNTUNED = "The library's settings for it (its file in configs/); nothing was tuned for these tasks."
 
 OURS = "aride"
-ALGORITHMS = (
-    Method(name=OURS, tuning=DEFAULTS),
-    Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
-)
-"""At equal episodes, all of them with stale data; `OURS` is compared with every other."""
+POLICY_GRADIENT = {
+    "algorithm.rho_max": "5.0",
+    "replay.keep_successes": "false",
+    "replay.success_weight": "0",
+    "replay.alpha": "0",
+    "warm_start.keep": "false",
+    "data.hindsight": "false",
+}
+"""A policy gradient wants data as it came, and can use nothing that nobody sampled."""
+SYNC = {"learner.mode": "sync"}
 
-SCHEMES = (
-    Method(name=OURS, tuning=DEFAULTS),
-    Method(name="aride_sync", settings={"learner.mode": "sync"}, tuning=UNTUNED),
+ARIDE = Method(name=OURS, tuning=DEFAULTS)
+DIGIRL = Method(name="digirl", settings={"algorithm.name": "digirl"}, tuning=UNTUNED)
+ALGORITHMS = (
+    ARIDE,
+    DIGIRL,
     Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **POLICY_GRADIENT}, tuning=UNTUNED),
     Method(
-        name="filtered_bc_sync",
-        settings={"algorithm.name": "filtered_bc", "learner.mode": "sync"},
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **POLICY_GRADIENT},
         tuning=UNTUNED,
     ),
 )
-"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside its closest rival; even in number."""
+"""At equal episodes, all of them with stale data, as configs/ has them; `OURS` is compared with every other."""
+
+SCHEMES = (
+    ARIDE,
+    Method(name="digirl_sync", settings={**DIGIRL.settings, **SYNC}, tuning=UNTUNED),
+    DIGIRL,
+    Method(name="aride_sync", settings=SYNC, tuning=DEFAULTS),
+)
+"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
 
 RIVALS = ("digirl_sync", "aride_sync")
 """Whose success is the target of `efficiency`: the first of them that `SCHEMES` has."""
@@ -160,6 +176,10 @@ VARIANTS = (
     Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
     Method(name="weights over their maximum", settings={"algorithm.weight_by": "max"}),
     Method(name="all certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
+    Method(name="wasted steps not cut", settings={"data.cut": "false"}),
+    Method(name="no hindsight", settings={"data.hindsight": "false"}),
+    Method(name="neither cut nor hindsight", settings={"data.cut": "false", "data.hindsight": "false"}),
+    Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
     Method(name="no renaming of words", settings={"policy.rename_share": "0"}),
 )
 QUICK_VARIANTS = 6

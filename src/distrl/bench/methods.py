@@ -119,7 +119,7 @@ ARENAS = (EVERYDAY, SHOPPING)
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
-UNTUNED = "Not tuned: the library's defaults, which are A-RIDE's where the two share a setting."
+UNTUNED = "The library's settings for it (its file in configs/); nothing was tuned for these tasks."
 
 OURS = "aride"
 AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
@@ -162,7 +162,7 @@ SCHEMES = (
     Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
     Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
 )
-"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside its closest rival; even in number."""
+"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
 
 RIVALS = ("digirl_sync", "aride_sync")
 """Whose success is the target of `efficiency`: the first of them that `SCHEMES` has."""

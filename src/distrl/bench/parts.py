@@ -24,7 +24,7 @@ from distrl.experience.durable import replace, storage_errors
 R = TypeVar("R")
 DECIDES_NOTHING = ("cli", "dashboard", "bench")
 """Packages that may change without changing what a run comes to; of the last, `DECIDES` are excepted."""
-DECIDES = ("lab.py", "lab_runs.py", "timed_runs.py", "outcomes.py")
+DECIDES = ("lab.py", "lab_runs.py", "timed_runs.py", "timed_versions.py", "outcomes.py")
 PACKAGES = ("torch", "numpy")
 PROGRESS = ".progress"
 

@@ -3,39 +3,29 @@
 Each run is a `distrl train` of its own on phones as slow as emulators, pinned to one core. Two run side by side where
 there are two cores, neighbours in the list of methods and of the same seed, so that rivals meet the same weather on the
 machine. Nothing is evaluated while they run. All versions are kept, and those that were in use at the moments of a
-regular grid are evaluated afterwards, so that evaluation costs no method anything.
-
-Time begins when version 0 is published: the cloning before it is the same for all methods of a seed. What is published
-after the budget, when a run winds down, does not count. Run as a module, it evaluates the run of one sheet.
+regular grid are evaluated afterwards (`timed_versions`), so that evaluation costs no method anything.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from distrl.bench.base import machine, num_cores
-from distrl.bench.crew import Crew, Work, do_all, do_as_child, say_on_stderr, usable_cores
+from distrl.bench.crew import Crew, Work, do_all, say_on_stderr, usable_cores
 from distrl.bench.methods import TIMED, Arena, Method, TimedBudget, resolve
-from distrl.bench.outcomes import outcomes
-from distrl.bench.parts import Parts, keep_result, read_share, read_sheet, tell_share
+from distrl.bench.parts import Parts, read_share
 from distrl.bench.statistics import Floats
+from distrl.bench.timed_versions import TimedJob, TimedResult, finished_run, moments, published_by, versions_in_use
 from distrl.config.load import config_hash, dump_toml
-from distrl.config.schema import Config
 from distrl.errors import DistrlError
-from distrl.evaluation.evaluate import held_out
 from distrl.experience.durable import replace
-from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_policy, prepare_torch
 from distrl.runtime.run_folder import RunFolder
-from distrl.runtime.summary import Summary, read_summary
-from distrl.types import PolicyVersion
 
 SIDE_BY_SIDE = 2
 START_S = 60.0
@@ -43,29 +33,6 @@ START_S = 60.0
 PATIENCE_S = 900.0
 """Longest time besides its budget."""
 EVALUATION_DEADLINE_S = 2 * 3600.0
-
-
-class TimedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, with all that decides its outcome."""
-
-    config: Config
-    budget: TimedBudget
-    test_tasks: int
-    beside: tuple[str, ...]
-    """Hashes of the configurations that run at the same time."""
-    machine: str
-
-
-class TimedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
-
-    wall_s: list[float]
-    success: list[float]
-    """On the test tasks, of the version in use at each of these moments."""
-    versions: list[int]
-    outcomes: list[bool]
-    """Of the last of them on each test task."""
-    summary: Summary
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,12 +84,6 @@ def group_rivals(methods: Sequence[Method], seeds: int, size: int) -> list[list[
     return groups + [rest[at : at + size] for at in range(0, len(rest), size)]
 
 
-def versions_in_use(published: Sequence[PolicyVersion], wall_s: Sequence[float]) -> list[PolicyVersion]:
-    """The newest version at each moment, counted from the publication of the first."""
-    zero_s = published[0].published_s
-    return [[one for one in published if one.published_s - zero_s <= moment_s][-1] for moment_s in wall_s]
-
-
 def _side_by_side() -> int:
     return min(SIDE_BY_SIDE, num_cores())
 
@@ -154,17 +115,7 @@ def _jobs(group: list[tuple[Method, int]], arena: Arena, budget: TimedBudget) ->
 
 
 def _has_run(parts: Parts, job: TimedJob) -> bool:
-    return parts.read(job, TimedResult) is not None or _finished_run(parts.path(job, ".run")) is not None
-
-
-def _finished_run(root: Path) -> RunFolder | None:
-    """The run in this folder, if it came to its own end."""
-    for file in root.glob("*/summary.json"):
-        run = RunFolder(file.parent)
-        summary = read_summary(run)
-        if summary is not None and not summary.interrupted:
-            return run
-    return None
+    return parts.read(job, TimedResult) is not None or finished_run(parts.path(job, ".run")) is not None
 
 
 def _train(what: str, group: list[tuple[str, TimedJob]], parts: Parts) -> None:
@@ -177,7 +128,7 @@ def _train(what: str, group: list[tuple[str, TimedJob]], parts: Parts) -> None:
     ]
     do_all(what, works, Crew(at_once=len(works), say=say_on_stderr, before_each=parts.check_code))
     for label, job in group:
-        run = _finished_run(parts.path(job, ".run"))
+        run = finished_run(parts.path(job, ".run"))
         if run is None:
             raise DistrlError(
                 f"{label} ended before its budget was spent",
@@ -191,7 +142,7 @@ def _trim(job: TimedJob, run: RunFolder) -> None:
     """Leave of a run what its evaluation needs: hundreds of versions and all their episodes would fill the disk."""
     shutil.rmtree(run.experience, ignore_errors=True)
     shutil.rmtree(run.checkpoints, ignore_errors=True)
-    needed = {version.file for version in versions_in_use(_published(run), _moments(job.budget))}
+    needed = {version.file for version in versions_in_use(published_by(run), moments(job.budget))}
     for path in run.weights.glob("v*.safetensors"):
         if path.name not in needed:
             path.unlink()
@@ -232,7 +183,7 @@ def _evaluations(jobs: dict[str, TimedJob], parts: Parts) -> Iterator[Work]:
 def _evaluation(label: str, sheet: Path) -> Work:
     return Work(
         label=label,
-        command=(sys.executable, "-m", "distrl.bench.timed_runs", str(sheet)),
+        command=(sys.executable, "-m", "distrl.bench.timed_versions", str(sheet)),
         log=sheet.with_suffix(".eval.log"),
         deadline_s=EVALUATION_DEADLINE_S,
         share=lambda _: read_share(sheet),
@@ -243,55 +194,3 @@ def _result(parts: Parts, job: TimedJob) -> TimedResult:
     found = parts.read(job, TimedResult)
     assert found is not None, "do_all raises where an evaluation made nothing"
     return found
-
-
-def evaluate_run(job: TimedJob, run: RunFolder, tell: Callable[[float], None] = lambda share: None) -> TimedResult:
-    """Success of the versions that were in use at regular moments of a finished run; `tell` hears the share done."""
-    summary = read_summary(run)
-    assert summary is not None, "the run is finished"
-    wall_s = _moments(job.budget)
-    used = versions_in_use(_published(run), wall_s)
-    played = _play(job, run, used, tell)
-    return TimedResult(
-        wall_s=wall_s,
-        success=[float(np.mean(played[version.version])) for version in used],
-        versions=[version.version for version in used],
-        outcomes=played[used[-1].version],
-        summary=summary,
-    )
-
-
-def _moments(budget: TimedBudget) -> list[float]:
-    return [budget.wall_s * point / budget.points for point in range(budget.points + 1)]
-
-
-def _published(run: RunFolder) -> list[PolicyVersion]:
-    files = sorted(run.weights.glob("v*.json"))
-    return [msgspec.json.decode(file.read_bytes(), type=PolicyVersion) for file in files]
-
-
-def _play(
-    job: TimedJob, run: RunFolder, versions: list[PolicyVersion], tell: Callable[[float], None]
-) -> dict[int, list[bool]]:
-    """The outcomes of each version on the test tasks."""
-    policy, weights = make_policy(job.config), WeightsFolder(run.weights)
-    tasks = held_out(job.config, job.test_tasks)
-    different = {version.version: version for version in versions}
-    played: dict[int, list[bool]] = {}
-    for number, version in different.items():
-        weights.load(policy, version)
-        played[number] = outcomes(policy, tasks, job.config)
-        tell(len(played) / len(different))
-    return played
-
-
-def evaluate_sheet(sheet: Path) -> None:
-    """Evaluate the run of a sheet and keep what comes of it."""
-    job, run = read_sheet(sheet, TimedJob), _finished_run(sheet.with_suffix(".run"))
-    assert run is not None, "it was trained before"
-    prepare_torch()  # after the settings are read: without denormals, msgspec takes 0 for a number above 0
-    keep_result(sheet, evaluate_run(job, run, partial(tell_share, sheet)))
-
-
-if __name__ == "__main__":
-    do_as_child(evaluate_sheet)

@@ -13,7 +13,8 @@ from distrl.bench.base import BenchOptions, describe, find, keep
 from distrl.bench.lab import Point
 from distrl.bench.lab_runs import Entry, LabResult, Ran
 from distrl.bench.methods import ARENAS, BOUNDS, CLOCK, CORRECTIONS, EVERYDAY, LAB, VARIANTS, Arena, Method
-from distrl.bench.timed_runs import Timed, TimedResult
+from distrl.bench.timed_runs import Timed
+from distrl.bench.timed_versions import TimedResult
 from distrl.errors import UsageError
 from support.summaries import a_summary
 

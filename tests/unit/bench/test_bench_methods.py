@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from distrl.bench.base import names
 from distrl.bench.methods import (
     ALGORITHMS,
     ARENAS,
+    AS_PUBLISHED,
     BOUNDS,
     CLOCK,
     CORRECTIONS,
@@ -31,10 +33,11 @@ from distrl.bench.methods import (
     resolve,
     tuning_of,
 )
-from distrl.config.load import config_hash
+from distrl.config.load import config_hash, load_config
 from distrl.errors import ConfigError
 from distrl.evaluation.evaluate import held_out
 
+CONFIGS = Path(__file__).parents[3] / "configs"
 EVERYTHING = [*ALGORITHMS, *SCHEMES, *VARIANTS, *CORRECTIONS.values()]
 
 
@@ -60,6 +63,13 @@ def test_at_equal_episodes_nothing_is_synchronous() -> None:
     """The laboratory sets the staleness by hand; a learner that waits for rounds would wait for ever in it."""
     for method in (*ALGORITHMS, *VARIANTS, *CORRECTIONS.values()):
         assert resolve(ARENAS[0].settings, method.settings).learner.mode == "async"
+
+
+@pytest.mark.parametrize("method", ALGORITHMS[1:], ids=lambda method: method.name)
+def test_every_algorithm_is_compared_as_its_file_has_it_with_and_without_our_data_options(method: Method) -> None:
+    name, _, ours = method.name.partition(", ")
+    whole = load_config(CONFIGS / f"{name.replace('_', '-')}.toml", {} if ours else AS_PUBLISHED)
+    assert config_hash(load_config(None, method.settings)) == config_hash(whole)
 
 
 def test_every_scheme_has_a_neighbour_to_run_beside() -> None:

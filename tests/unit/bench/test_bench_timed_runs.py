@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from distrl.bench import timed_runs
 from distrl.bench.methods import Arena, Method, TimedBudget
-from distrl.bench.parts import Parts
-from distrl.bench.timed_runs import TimedJob, TimedResult, evaluate_run, group_rivals, run_timed, versions_in_use
+from distrl.bench.parts import Parts, keep_result
+from distrl.bench.timed_runs import group_rivals, run_timed
+from distrl.bench.timed_versions import TimedJob, TimedResult, evaluate_run, versions_in_use
 from distrl.errors import DistrlError
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import make_policy
@@ -98,7 +99,7 @@ class Played:
                 raise DistrlError(f"1 of 2 runs failed: {work.label}")
             if work.core is None:
                 result = TimedResult(wall_s=[0.0], success=[0.5], versions=[0], outcomes=[True], summary=a_summary())
-                timed_runs.keep_result(root, result)
+                keep_result(root, result)
             else:
                 self.cores[work.label] = work.core
                 job = TimedJob(config=small_config(), budget=BUDGET, test_tasks=3, beside=(), machine="")

@@ -56,5 +56,5 @@ $(READY): pyproject.toml constraints.txt
 	@echo "== setting up .venv (a few minutes the first time)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "distrl needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,bench,dev]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,vlm,bench,dev]"
 	@touch $@

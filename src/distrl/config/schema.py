@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from distrl.types import DialectName
+
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, Meta(gt=0.0)]
 NotNegative = Annotated[float, Meta(ge=0.0)]
@@ -110,8 +112,45 @@ class RolloutConfig(_Section, frozen=True):
     """Store the picture of every step; needed for policies that look at pixels."""
 
 
+class VlmConfig(_Section, frozen=True):
+    path: str = ""
+    """Folder of a Hugging Face model: config.json, tokenizer, *.safetensors."""
+    dialect: DialectName = "json"
+    """Format in which the model writes its actions: the one that it was trained on, or "json"."""
+    pictures: bool = True
+    """Show the screenshot to the model; false: UI elements alone, for models that take no pictures."""
+    elements: bool = True
+    """List the UI elements in the prompt; false: the screenshot must do."""
+    history: Annotated[int, Meta(ge=0, le=16)] = 4
+    """Recent actions in the prompt."""
+    history_pictures: Annotated[int, Meta(ge=0, le=8)] = 0
+    """Screenshots of earlier steps in the prompt, besides the present one."""
+    image_max_pixels: Annotated[int, Meta(ge=1024)] = 602_112
+    """Larger screenshots are scaled down to so many pixels: they set the length of the prompt."""
+    answer_tokens: Count = 64
+    """Longest answer; a longer one is cut off there."""
+    lora_rank: CountOrNone = 16
+    """Rank of the adapters that are trained and published; 0: train and publish all weights."""
+    lora_alpha: Count = 32
+    """Scale of the adapters, which is divided by their rank."""
+    lora_targets: str = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+    """Layers of the language model that get adapters, by the last part of their names."""
+    value_width: Count = 256
+    """Hidden units of the value head, which reads the last token of the prompt."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Numbers that the model computes with; auto: bfloat16 on a GPU, float32 on a CPU."""
+    decide_batch: Count = 16
+    """Prompts answered at once; fewer need less memory in a worker."""
+    score_batch: Count = 2
+    """Prompts under gradient at once; fewer need less memory in the learner."""
+    gradient_checkpointing: bool = True
+    """Keep only the input of each layer under gradient and compute the rest again: far less memory, a quarter more time."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model's folder. Read it first."""
+
+
 class PolicyConfig(_Section, frozen=True):
-    kind: Literal["pointer"] = "pointer"
+    kind: Literal["pointer", "vlm"] = "pointer"
     """Which policy to train."""
     width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
     """Size of a token's vector."""
@@ -121,6 +160,7 @@ class PolicyConfig(_Section, frozen=True):
     """Tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
     rename_share: Share = 0.5
     """Share of the words in both instruction and screen that are swapped for others in training, so that the policy learns to match words; 0: none."""
+    vlm: VlmConfig = VlmConfig()
 
 
 class WarmStartConfig(_Section, frozen=True):

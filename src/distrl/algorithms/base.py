@@ -66,7 +66,7 @@ def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampled episodes scored by the present policy; suffixes B episodes, T steps."""
+    """Sampled episodes scored by the present policy, on its device; suffixes B episodes, T steps."""
 
     logp_BT: Tensor
     entropy_BT: Tensor
@@ -117,29 +117,34 @@ def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Seque
     encoded = [policy.augment(item) for episode in episodes for item in episode.encoded]
     choices = [choice for episode in episodes for choice in _padded_choices(episode)]
     scores = policy.score(encoded, choices)
+    here = scores.logp_N.device
     rows, last = _rows(episodes)
-    value_N = torch.sigmoid(scores.value_logit_N.detach())
-    bootstrap = [
-        0.0 if e.terminal else float(value_N[at]) if at is not None else e.last_value
-        for e, at in zip(episodes, last, strict=True)
-    ]
-    mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool()
+    mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes], here).bool()
     return Lesson(
         logp_BT=_gather(scores.logp_N, rows),
         entropy_BT=_gather(scores.entropy_N, rows),
         value_logit_BT=_gather(scores.value_logit_N, rows),
-        behaviour_logp_BT=_stack([episode.logp_T for episode in episodes]),
-        reward_BT=_stack([episode.reward_T for episode in episodes]),
-        valid_BT=_stack([episode.valid_T for episode in episodes]).bool(),
-        changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
+        behaviour_logp_BT=_stack([episode.logp_T for episode in episodes], here),
+        reward_BT=_stack([episode.reward_T for episode in episodes], here),
+        valid_BT=_stack([episode.valid_T for episode in episodes], here).bool(),
+        changed_BT=_stack([episode.changed_T for episode in episodes], here).bool(),
         mask_BT=mask_BT,
         teaches_BT=mask_BT,
         tells_BT=mask_BT,
-        success_B=torch.tensor([float(episode.success) for episode in episodes]),
-        false_claim_BT=_stack([_false_claims(episode) for episode in episodes]).bool(),
-        bootstrap_B=torch.tensor(bootstrap),
-        weight_B=torch.tensor(list(weights), dtype=torch.float32),
+        success_B=_send([float(episode.success) for episode in episodes], here),
+        false_claim_BT=_stack([_false_claims(episode) for episode in episodes], here).bool(),
+        bootstrap_B=_bootstrap(episodes, last, scores.value_logit_N.detach()),
+        weight_B=_send(weights, here),
     )
+
+
+def _bootstrap(episodes: Sequence[Episode], last: Sequence[int | None], value_logit_N: Tensor) -> Tensor:
+    """V after the last step: nothing after a true end, the critic's word on what was seen after a cut, or the actor's."""
+    here = value_logit_N.device
+    known_B = _send([0.0 if episode.terminal else episode.last_value for episode in episodes], here)
+    seen = [not episode.terminal and at is not None for episode, at in zip(episodes, last, strict=True)]
+    rows_B = torch.tensor([at or 0 for at in last]).to(here)
+    return torch.where(torch.tensor(seen).to(here), torch.sigmoid(value_logit_N)[rows_B], known_B)
 
 
 def _false_claims(episode: Episode) -> NDArray[np.bool_]:
@@ -172,9 +177,13 @@ def _gather(flat_N: Tensor, rows: Sequence[range]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
 
 
-def _stack(arrays: Sequence[NDArray[Any]]) -> Tensor:
+def _stack(arrays: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     parts = [torch.from_numpy(np.asarray(array, np.float32)) for array in arrays]
-    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True).to(device)
+
+
+def _send(values: Sequence[float], device: torch.device) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float32).to(device)
 
 
 def mean_over(x_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -58,5 +58,5 @@ def _after(value_BT: Tensor, bootstrap_B: Tensor, mask_BT: Tensor) -> Tensor:
     """V(s_{t+1}) for every step, with the bootstrap after each trajectory's last one."""
     after_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(bootstrap_B)[:, None]], dim=1)
     last_B = mask_BT.sum(1) - 1
-    after_BT[torch.arange(len(after_BT)), last_B] = bootstrap_B
+    after_BT[torch.arange(len(after_BT), device=last_B.device), last_B] = bootstrap_B
     return after_BT

@@ -47,16 +47,18 @@ def run(args: argparse.Namespace) -> int:
 def _evaluate(args: argparse.Namespace) -> Report:
     from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
     from distrl.evaluation.report import make_report
-    from distrl.runtime.assembly import make_policy, prepare_torch
+    from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
 
     folder, checkpoint = _locate(args.run)
-    config = _with_tasks(folder.config(), args)
+    config = _on_this_machine(_with_tasks(folder.config(), args))
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    policy = make_policy(config)
+    sight = make_sight(config)
+    policy = make_policy(config, sight)
     version = _load(policy, folder, checkpoint)
     tasks = held_out(config, args.episodes, args.split)
-    how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)))
+    keep = None if sight is None else sight.put
+    how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)), keep_frame=keep)
     found = evaluate(policy, tasks, how)
     return make_report(found, suite=config.tasks.suite, version=version)
 
@@ -80,6 +82,14 @@ def _with_tasks(config: Config, args: argparse.Namespace) -> Config:
     own = config.tasks.max_oracle_steps if name == config.tasks.suite else 0
     limit = own if args.max_oracle_steps is None else args.max_oracle_steps
     return replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit))
+
+
+def _on_this_machine(config: Config) -> Config:
+    """A run that had a GPU is evaluated on one where there is one, and else on the CPU."""
+    from msgspec.structs import replace
+
+    device = "cpu" if config.policy.device == "cpu" else "auto"
+    return replace(config, policy=replace(config.policy, device=device))
 
 
 def _load(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:

@@ -50,11 +50,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
+    from distrl.runtime.placement import check_devices
     from distrl.runtime.run_folder import create_run, open_run
 
     if args.resume is None:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
+        check_devices(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None or args.overrides:
         raise UsageError(
@@ -65,6 +67,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     folder = open_run(args.resume)
     config = folder.config()
     _check_tasks(config)
+    check_devices(config)
     _refuse_finished(folder, config)
     return folder, config
 
@@ -107,11 +110,12 @@ def _stop_politely(session: Session) -> None:
 def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
     command, path = _own_command(), shlex.quote(str(folder.path))
     after = [f"  {command} train --resume {path}"] if interrupted else []
+    gpu = "" if summary.gpu_utilisation is None else f", GPU busy {summary.gpu_utilisation:.1%}"
     lines = [
         _success("before", summary.success_before_rate),
         _success("after ", summary.success_after_rate),
         f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; version {summary.policy_version}",
-        f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}",
+        f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}{gpu}",
         f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, "
         f"phones lost and recovered {summary.device_losses}",
         "",

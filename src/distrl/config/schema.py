@@ -18,6 +18,7 @@ Positive = Annotated[float, Meta(gt=0.0)]
 NotNegative = Annotated[float, Meta(ge=0.0)]
 Count = Annotated[int, Meta(ge=1)]
 CountOrNone = Annotated[int, Meta(ge=0)]
+Processor = Annotated[str, Meta(pattern=r"^(cpu|auto|cuda(:\d+)?)$")]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +87,8 @@ class DevicesConfig(_Section, frozen=True):
     """What the workers drive."""
     per_worker: Count = 112
     """Devices that each worker process drives at once."""
+    picture_width: Annotated[int, Meta(ge=48, le=1440)] = 360
+    """Width of a simulated phone's screenshots in pixels, and half their height; text is hard to read below 200."""
     wild: WildConfig = WildConfig()
     latency: LatencyConfig = LatencyConfig()
     faults: FaultConfig = FaultConfig()
@@ -110,6 +113,25 @@ class RolloutConfig(_Section, frozen=True):
     """Taken from the reward of a step that is invalid or has no effect."""
     keep_screenshots: bool = False
     """Store the picture of every step; needed for policies that look at pixels."""
+
+
+class PixelConfig(_Section, frozen=True):
+    picture_width: Annotated[int, Meta(ge=32, le=1024, multiple_of=16)] = 224
+    """Width of what the policy sees; screenshots of another size are resized. Taps land in the middle of squares of 16 × 16."""
+    picture_height: Annotated[int, Meta(ge=32, le=2048, multiple_of=16)] = 448
+    """Height of what the policy sees."""
+    width: Annotated[int, Meta(ge=32, le=1024, multiple_of=32)] = 384
+    """Size of a token's vector."""
+    vision_layers: Annotated[int, Meta(ge=0, le=24)] = 4
+    """Transformer layers over the picture alone."""
+    joint_layers: Annotated[int, Meta(ge=1, le=24)] = 4
+    """Transformer layers over picture, instruction and history together."""
+    text_bytes: Annotated[int, Meta(ge=16, le=512)] = 128
+    """Bytes of an instruction that are read; what comes after them is neither read nor typed."""
+    jitter: Share = 0.1
+    """How far the colours of a picture are shifted in training, so that the policy does not depend on them; 0: not at all."""
+    shelf: CountOrNone = 1024
+    """Decoded pictures that the learner keeps at hand on its device, 0.3 MB each at 224 × 448; 0: every picture is decoded each time."""
 
 
 class VlmConfig(_Section, frozen=True):
@@ -150,8 +172,10 @@ class VlmConfig(_Section, frozen=True):
 
 
 class PolicyConfig(_Section, frozen=True):
-    kind: Literal["pointer", "vlm"] = "pointer"
-    """Which policy to train."""
+    kind: Literal["pointer", "pixel", "vlm"] = "pointer"
+    """Which policy to train: the pointer reads UI elements, the pixel policy sees screenshots alone, vlm is a language model from a folder."""
+    device: Processor = "cpu"
+    """Where workers and the evaluator decide: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
     """Size of a token's vector."""
     layers: Annotated[int, Meta(ge=1, le=8)] = 3
@@ -160,6 +184,7 @@ class PolicyConfig(_Section, frozen=True):
     """Tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
     rename_share: Share = 0.5
     """Share of the words in both instruction and screen that are swapped for others in training, so that the policy learns to match words; 0: none."""
+    pixel: PixelConfig = PixelConfig()
     vlm: VlmConfig = VlmConfig()
 
 
@@ -167,9 +192,19 @@ class WarmStartConfig(_Section, frozen=True):
     demonstrations: CountOrNone = 70
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 40
-    """Passes over them."""
+    """Passes over them; not with `samples`."""
     learning_rate: Positive = 2e-3
     """Of the cloning."""
+    batch: Count = 64
+    """Steps per update of the cloning."""
+    samples: CountOrNone = 0
+    """Clone a stream of so many steps, drawn by processes beside the learner and never held all at once; 0: `epochs` over what fits in memory."""
+    minutes: NotNegative = 0.0
+    """End a stream after so many minutes, even if `samples` have not come; 0: no limit."""
+    processes: CountOrNone = 0
+    """Processes that draw a stream; 0: one for each core but two."""
+    pointing_share: Share = 0.0
+    """Share of the screens of a stream that are also shown with "Tap" and the name of something on them: teaches to read and to point; 0: none."""
 
 
 class AlgorithmConfig(_Section, frozen=True):
@@ -227,6 +262,8 @@ class ReplayConfig(_Section, frozen=True):
 
 
 class LearnerConfig(_Section, frozen=True):
+    device: Processor = "cpu"
+    """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     learning_rate: Positive = 1e-3
     """Of the policy and the critic."""
     batch_trajectories: Count = 16

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
 from distrl.config.schema import Config
@@ -174,14 +175,14 @@ class Learner:
         return len(rows)
 
     def _remember(self, id: str) -> None:
-        """Put an episode into the replay; one whose file is damaged or gone is passed over, and counts as lost."""
+        """Put an episode into the replay; one whose file or pictures are damaged or gone is passed over."""
         try:
             trajectory = self._parts.store.read(id)
+            episode = prepare(trajectory, self._parts.policy)
         except StoreError as error:
             self.unreadable += 1
             self._parts.report.doing(f"passing over an episode: {error.seen}")
             return
-        episode = prepare(trajectory, self._parts.policy)
         self._walls.append(trajectory.wall_s)
         self._replay.add(
             id,
@@ -233,10 +234,11 @@ class Learner:
             )
         self._optimizer.step()
         self.updates += 1
-        self._refresh(samples, (loss.td_BT.numpy(), loss.ratio_BT.numpy(), loss.entropy_BT.numpy()))
+        signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
+        self._refresh(samples, signals)
         self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
 
-    def _refresh(self, samples: list[Sample[Episode]], signals: tuple[Any, Any, Any]) -> None:
+    def _refresh(self, samples: list[Sample[Episode]], signals: NDArray[np.float32]) -> None:
         config = self._parts.config
         for row, sample in enumerate(samples):
             td, ratio, entropy = (signal[row, : sample.item.num_steps] for signal in signals)

@@ -12,24 +12,31 @@ import torch
 from distrl.algorithms.aride import ARide
 from distrl.algorithms.base import Algorithm
 from distrl.algorithms.filtered_bc import FilteredBC
+from distrl.config.rules import looks_at_pictures
 from distrl.config.schema import AlgorithmConfig, Config
 from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.evaluation.evaluate import judge_on_phone
+from distrl.experience.frame_memory import IllustratedStore, RecentFrames, UnwrittenFrames
 from distrl.experience.frames import FrameStore
 from distrl.experience.priorities import first_priority
 from distrl.experience.store import ExperienceStore
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
+from distrl.policies.pictures import NoPictures, Pictures
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
+from distrl.runtime.placement import torch_device
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.suites import suite
 from distrl.telemetry.events import EventLog, read_events
+
+FRAMES_AT_HAND = 8192
+"""Pictures that a process holds in memory, at most: 100 MB at 224 × 448."""
 
 
 def prepare_torch() -> None:
@@ -38,9 +45,24 @@ def prepare_torch() -> None:
     torch.set_flush_denormal(True)
 
 
-def make_policy(config: Config) -> Policy[Any]:
-    """A policy with fresh weights."""
-    return PointerPolicy(config.policy, seed=config.run.seed)
+def make_policy(config: Config, pictures: Pictures | None = None, *, learning: bool = False) -> Policy[Any]:
+    """A policy with fresh weights, on the device of the learner or of those who act; it sees with `pictures`."""
+    if config.policy.kind == "pointer":
+        return PointerPolicy(config.policy, seed=config.run.seed)
+    from distrl.policies.pixel.policy import PixelPolicy, Seat
+
+    name, key = (config.learner.device, "learner.device") if learning else (config.policy.device, "policy.device")
+    seat = Seat(
+        pictures=NoPictures() if pictures is None else pictures, device=torch_device(name, key=key), learning=learning
+    )
+    return PixelPolicy(config.policy.pixel, seat, seed=config.run.seed)
+
+
+def make_sight(config: Config, run: RunFolder | None = None) -> RecentFrames | None:
+    """The newest pictures in memory, and those of `run` behind them; None for a policy that does not look."""
+    if not looks_at_pictures(config):
+        return None
+    return RecentFrames(FRAMES_AT_HAND, FrameStore(run.frames) if run else None)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -52,7 +74,13 @@ def make_algorithm(config: Config) -> Algorithm:
 def make_devices(config: Config, worker: str) -> list[SimDevice]:
     """The devices of one worker, `worker-0/phone-3` and the like."""
     devices = config.devices
-    settings = SimSettings(wild=devices.wild, latency=devices.latency, faults=devices.faults, seed=config.run.seed)
+    settings = SimSettings(
+        wild=devices.wild,
+        latency=devices.latency,
+        faults=devices.faults,
+        seed=config.run.seed,
+        picture_width=devices.picture_width,
+    )
     return [SimDevice(f"{worker}/phone-{number}", settings) for number in range(devices.per_worker)]
 
 
@@ -64,7 +92,8 @@ def make_worker_parts(
     log.write("born", life=number)
     life = f"{config.run.seed} {worker} {number}"
     weights = WeightsFolder(run.weights)
-    batcher = Batcher(make_policy(config), weights, _batching(config, life))
+    frames = _frames(run, config)
+    batcher = Batcher(make_policy(config, frames), weights, _batching(config, life))
     scale = config.devices.latency.time_scale if config.devices.latency.profile == "emulator" else 0.05
     newest = weights.latest
     store = ExperienceStore(run.experience)
@@ -78,10 +107,13 @@ def make_worker_parts(
         feed=TaskFeed(suite(config.tasks.suite), "train", seed=life, max_oracle_steps=config.tasks.max_oracle_steps),
         admission=Admission(config, worker=worker_names(config).index(worker)),
         tools=EpisodeTools(
-            decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)
+            decide=batcher.decide,
+            judge=judge_on_phone,
+            clock=time.monotonic,
+            keep_frame=None if frames is None else frames.put,
         ),
         limits=episode_limits(config),
-        sink=store,
+        sink=store if frames is None else IllustratedStore(store, frames),
         first_priority=lambda trajectory: first_priority(trajectory, config.replay, gamma=config.algorithm.gamma),
         latest_version=lambda: version.version if (version := newest()) else -1,
         log=log,
@@ -107,8 +139,11 @@ def _batching(config: Config, life: str) -> Batching:
         batch_wait_s=rollout.batch_wait_s,
         temperature=rollout.temperature,
         seed=crc32(life.encode()),
+        aside=config.policy.device != "cpu" and config.policy.kind != "pointer",
     )
 
 
-def _keeper(run: RunFolder, config: Config) -> Any:
-    return FrameStore(run.frames).put if config.rollout.keep_screenshots else None
+def _frames(run: RunFolder, config: Config) -> UnwrittenFrames | None:
+    if not config.rollout.keep_screenshots:
+        return None
+    return UnwrittenFrames(FrameStore(run.frames), capacity=FRAMES_AT_HAND)

@@ -64,6 +64,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
         _check_groups(config)
+        _check_model(config)
         check_devices(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None:
@@ -75,6 +76,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     folder = open_run(args.resume)
     config = settings_to_resume(folder, args.overrides)
     _check_tasks(config)
+    _check_model(config)
     check_devices(config)
     _refuse_finished(folder, config)
     return folder, config
@@ -98,6 +100,14 @@ def _check_groups(config: Config) -> None:
             expected="2 attempts or more at each task",
             fix="--rollout.group_size 8, or start from configs/grpo.toml",
         )
+
+
+def _check_model(config: Config) -> None:
+    """Raise now, before anything is written, where the folder of a language model is not one."""
+    from distrl.policies.vlm.folder import check_folder
+
+    if config.policy.kind == "vlm":
+        check_folder(config.policy.vlm.path)
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:

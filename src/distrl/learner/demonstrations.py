@@ -66,5 +66,5 @@ def _one(task: Task, wild: WildConfig, history: int, look: Look) -> list[tuple[O
             recent=tuple(recent[-history:] if history else ()),
         )
         pairs.append((seen, action))
-        recent.append(Past(action=action, target=target_of(action, elements)))
+        recent.append(Past(action=action, target=target_of(action, elements), screenshot=seen.screenshot))
     return pairs

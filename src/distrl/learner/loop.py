@@ -98,7 +98,7 @@ class Learner:
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
-        # A lesson lies where the policy computes, and so must what an algorithm trains beside it.
+        # Where the policy computes: what an algorithm trains beside it need not hold the GPU up.
         here = next((weights.device for weights in parts.policy.network.parameters()), torch.device("cpu"))
         self._trained = (parts.policy.network, parts.algorithm.critic.to(here))
         self._optimizer = torch.optim.AdamW(

@@ -45,7 +45,9 @@ SHORTEST_BUDGET_S, SHORTEST_DEADLINE_S = 30.0, 10.0
 SHORTEST_PACE = 0.05
 """Of the waits before a lost phone is restarted, where phones take no time."""
 FRAMES_AT_HAND = 8192
-"""Pictures that a process holds in memory, at most: 100 MB at 224 × 448."""
+"""Pictures that a process holds in memory: 100 MB at 224 × 448."""
+LONGEST_SHOWN = 64
+"""Pictures of a demonstration, at most."""
 
 
 def prepare_torch() -> None:
@@ -56,22 +58,32 @@ def prepare_torch() -> None:
 
 def make_policy(config: Config, pictures: Pictures | None = None, *, learning: bool = False) -> Policy[Any]:
     """A policy with fresh weights, on the device of the learner or of those who act; it sees with `pictures`."""
-    if config.policy.kind == "pointer":
-        return PointerPolicy(config.policy, seed=config.run.seed)
-    from distrl.policies.pixel.policy import PixelPolicy, Seat
+    policy, seed = config.policy, config.run.seed
+    if policy.kind == "pointer":
+        return PointerPolicy(policy, seed=seed)
+    name, key = (config.learner.device, "learner.device") if learning else (policy.device, "policy.device")
+    device, source = torch_device(name, key=key), NoPictures() if pictures is None else pictures
+    # What one policy needs is not loaded for another.
+    if policy.kind == "pixel":
+        from distrl.policies.pixel.policy import PixelPolicy, Seat
 
-    name, key = (config.learner.device, "learner.device") if learning else (config.policy.device, "policy.device")
-    seat = Seat(
-        pictures=NoPictures() if pictures is None else pictures, device=torch_device(name, key=key), learning=learning
-    )
-    return PixelPolicy(config.policy.pixel, seat, seed=config.run.seed)
+        return PixelPolicy(policy.pixel, Seat(pictures=source, device=device, learning=learning), seed=seed)
+    from distrl.policies.vlm.policy import VlmPolicy
+
+    return VlmPolicy(policy.vlm, seed=seed, fetch=source.get, device=device)
 
 
 def make_sight(config: Config, run: RunFolder | None = None) -> RecentFrames | None:
     """The newest pictures in memory, and those of `run` behind them; None for a policy that does not look."""
     if not looks_at_pictures(config):
         return None
-    return RecentFrames(FRAMES_AT_HAND, FrameStore(run.frames) if run else None)
+    return RecentFrames(frames_at_hand(config), FrameStore(run.frames) if run else None)
+
+
+def frames_at_hand(config: Config) -> int:
+    """How many pictures a process may hold: demonstrations that are held in memory are held with all their pictures."""
+    warm_start = config.warm_start
+    return FRAMES_AT_HAND if warm_start.samples else max(FRAMES_AT_HAND, LONGEST_SHOWN * warm_start.demonstrations)
 
 
 def make_algorithm(config: Config) -> Algorithm:

@@ -36,8 +36,17 @@ FIXED = {
     "algorithm.name": "what it trains beside the policy would not fit",
 }
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
-FREE = ("policy.device", "policy.rename_share", "policy.pixel.jitter", "policy.pixel.shelf")
-"""Exceptions: where a policy computes, and what only varies the training."""
+FREE = (
+    "policy.device",
+    "policy.rename_share",
+    "policy.pixel.jitter",
+    "policy.pixel.shelf",
+    "policy.vlm.dtype",
+    "policy.vlm.decide_batch",
+    "policy.vlm.score_batch",
+    "policy.vlm.gradient_checkpointing",
+)
+"""Exceptions: where and how a policy computes, and what only varies the training."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,7 +102,7 @@ def test_the_recorded_log_probabilities_are_those_of_a_plain_forward_over_prompt
     }
     with torch.no_grad():
         logits = model(**{**inputs, **plain}, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
-    logp = log_chances(logits, torch.tensor(NEVER))
+    logp = log_chances(logits / 0.7, torch.tensor(NEVER))
     torch.testing.assert_close(answers.logp_BA, logp.gather(2, answers.token_BA[..., None])[..., 0], atol=1e-5, rtol=0)
     entropy = -(logp.exp() * logp.clamp(min=-1e9)).sum(-1)
     torch.testing.assert_close(answers.entropy_BA, entropy, atol=1e-4, rtol=0)

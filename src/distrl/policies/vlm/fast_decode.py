@@ -27,7 +27,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
     token_BA: Tensor
     logp_BA: Tensor
-    """At temperature 1, whatever the sampling temperature was."""
+    """At the temperature it was sampled with; at 1 where that is 0."""
     entropy_BA: Tensor
 
 
@@ -202,9 +202,9 @@ class Decoder:
 
     def _choose(self, logits_BV: Tensor) -> None:
         """Sample the next token, and note what it was and what the model thought."""
-        logp_BV = log_chances(logits_BV, self._never)
         temperature = self._decoding.temperature
-        wish_BV = logp_BV / temperature + _gumbel(logp_BV) if temperature else logp_BV
+        logp_BV = log_chances(logits_BV.float() / (temperature or 1.0), self._never)
+        wish_BV = logp_BV + _gumbel(logp_BV) if temperature else logp_BV
         token_B1 = wish_BV.argmax(-1, keepdim=True)
         self._token_B.copy_(token_B1[:, 0])
         self._out.token_BA.index_copy_(1, self._step_1, token_B1)
@@ -215,7 +215,7 @@ class Decoder:
 
 
 def log_chances(logits_BV: Tensor, never_X: Tensor) -> Tensor:
-    """Log-probabilities at temperature 1 of what may be said."""
+    """Log-probabilities of what may be said."""
     return torch.log_softmax(logits_BV.float().index_fill(-1, never_X, -torch.inf), dim=-1)
 
 

@@ -42,6 +42,7 @@ FREE = (
     "policy.pixel.jitter",
     "policy.pixel.shelf",
     "policy.vlm.dtype",
+    "policy.vlm.fast",
     "policy.vlm.decide_batch",
     "policy.vlm.score_batch",
     "policy.vlm.gradient_checkpointing",

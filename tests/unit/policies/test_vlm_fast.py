@@ -13,8 +13,12 @@ from torch.nn import functional as F
 
 from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
 from distrl.policies.vlm.fast_decode import Decoder, Decoding, attend_grouped, log_chances
+from distrl.policies.vlm.fast_generation import FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
 from distrl.policies.vlm.fast_vision import Lengths, attend_packed, speed_up_vision
+from distrl.policies.vlm.generation import generate
+from distrl.policies.vlm.policy import VlmPolicy
+from support.vlms import mixed_screens, shake, tiny_vlm
 
 
 @cache
@@ -137,3 +141,78 @@ def test_new_weights_change_the_next_answer_of_the_same_decoder(model: Any) -> N
         after = decoder.answer(inputs)[0].logp_BA.clone()
         weight.sub_(0.1)
     assert not torch.allclose(before, after)
+
+
+# --- through the policy ---------------------------------------------------------------------------------------------
+
+FAST = ("qwen2.5-vl", "qwen3-vl", "text")
+
+
+def pair(family: str) -> tuple[VlmPolicy, VlmPolicy]:
+    """Two policies with the same weights: one answers the fast way, one is stock throughout."""
+    fast, stock = shake(tiny_vlm(family, generate=FastGenerate())), tiny_vlm(family, seed=1, generate=generate)
+    stock.restore(fast.dump(), source="the other")
+    return fast, stock
+
+
+@pytest.mark.parametrize("family", FAST)
+@pytest.mark.parametrize("rows", [4, 3, 1])
+def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(family: str, rows: int) -> None:
+    fast, stock = pair(family)
+    screens = mixed_screens()[:rows]
+    for seed in range(2):  # decoders are used again
+        generator = torch.Generator().manual_seed(seed)
+        decisions = fast.decide(screens, temperature=1.0, generator=generator)
+        with torch.no_grad():
+            scores = stock.score([stock.encode(screen) for screen in screens], [d.choice for d in decisions])
+        found = [torch.tensor([getattr(d, name) for d in decisions]) for name in ("logp", "entropy", "value")]
+        expected = (scores.logp_N, scores.entropy_N, torch.sigmoid(scores.value_logit_N))
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_without_temperature_both_ways_say_the_same(family: str) -> None:
+    fast, stock = pair(family)
+    said = [
+        [d.choice for d in policy.decide(mixed_screens(), temperature=0.0, generator=torch.Generator())]
+        for policy in (fast, stock)
+    ]
+    assert said[0] == said[1]
+
+
+def test_the_generator_decides_what_is_sampled() -> None:
+    fast, _ = pair("text")
+    said = [
+        [d.choice for d in fast.decide(mixed_screens(), temperature=1.0, generator=torch.Generator().manual_seed(seed))]
+        for seed in (0, 0, 1)
+    ]
+    assert said[0] == said[1] != said[2]
+
+
+@pytest.mark.parametrize(
+    ("family", "fits"), [*((family, True) for family in FAST), ("smolvlm", False), ("llava", False)]
+)
+def test_the_fast_way_is_known_to_fit_or_not(family: str, fits: bool) -> None:
+    assert suits(tiny_vlm(family).network.base) is fits
+
+
+def test_a_language_model_with_windows_or_scaled_logits_is_left_to_the_stock_way() -> None:
+    base = tiny_vlm("text").network.base
+    for name, value in {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "final_logit_softcapping": 30.0,
+    }.items():
+        setattr(base.config, name, value)
+        assert not suits(base)
+        setattr(base.config, name, None)
+    assert suits(base)
+
+
+def test_on_the_cpu_answers_come_the_stock_way() -> None:
+    assert tiny_vlm("text", generate=None)._generate is generate
+
+
+def test_a_decoder_that_is_let_go_of_leaves_nothing_on_the_model(model: Any) -> None:
+    answers_of(model, temperature=0.0)
+    assert not model.model.language_model._forward_pre_hooks

@@ -119,7 +119,6 @@ class Decoder:
         )
         self._replay: Callable[[], None] | None = None
         self._after_prompt_B: Tensor | None = None
-        self._language.register_forward_pre_hook(self._note_positions, with_kwargs=True)
 
     def _note_positions(self, _: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
         """Remember where a prompt ends: positions in space do not follow from its length."""
@@ -135,13 +134,22 @@ class Decoder:
     @torch.no_grad()
     def answer(self, inputs: dict[str, Tensor]) -> tuple[Answers, Tensor]:
         """Answers to a left-padded batch of prompts, and the hidden state at the end of each prompt."""
-        found = self._inner(**inputs, use_cache=True)
+        found = self._read(inputs)
         hidden_BD = found.last_hidden_state[:, -1]
         self._begin(found, inputs["attention_mask"])
         self._choose(self._head(hidden_BD))
         for _ in range(self._decoding.num_tokens - 1):
             self._advance()
         return self._out, hidden_BD
+
+    def _read(self, inputs: dict[str, Tensor]) -> Any:
+        """The prompts through the model; a hook that stayed would keep this decoder and its buffers alive."""
+        self._after_prompt_B = None
+        hook = self._language.register_forward_pre_hook(self._note_positions, with_kwargs=True)
+        try:
+            return self._inner(**inputs, use_cache=True)
+        finally:
+            hook.remove()
 
     def _begin(self, found: Any, mask_BL: Tensor) -> None:
         length = self._keys.fill(found.past_key_values)
@@ -188,7 +196,7 @@ class Decoder:
         hidden = self._language(
             inputs_embeds=self._language.embed_tokens(self._token_B[:, None]),
             position_ids=self._positions(),
-            attention_mask={"full_attention": self._seen_B11L},
+            attention_mask=self._seen_B11L,
             past_key_values=self._keys,
             use_cache=True,
         ).last_hidden_state

@@ -22,7 +22,7 @@ def speed_up_vision(model: nn.Module) -> int:
     lengths = Lengths()
     changed = 0
     for module in model.modules():
-        if _is_packed_attention(module):
+        if is_packed_attention(module):
             module.forward = MethodType(_attend_with(lengths), module)
             changed += 1
         elif _is_patch_embedding(module):
@@ -48,7 +48,7 @@ class Lengths:
         return held[1]
 
 
-def _is_packed_attention(module: nn.Module) -> bool:
+def is_packed_attention(module: nn.Module) -> bool:
     """Qwen2-VL, Qwen2.5-VL and Qwen3-VL call theirs alike: one product for query, key and value, one head size."""
     return type(module).__name__.endswith("VisionAttention") and hasattr(module, "qkv") and hasattr(module, "proj")
 

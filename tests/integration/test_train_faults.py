@@ -187,9 +187,16 @@ def test_settings_that_may_change_count_from_the_next_session_on(stage: Stage) -
     assert 0.0 < summary["device_utilisation"] <= 1.0
 
 
-def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(stage: Stage) -> None:
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(
+    stage: Stage, lockstep: bool
+) -> None:
     training = stage.begin(
-        run__episodes=50, learner__mode="sync", learner__round_episodes=10, learner__first_update_episodes=64
+        run__episodes=50,
+        learner__mode="sync",
+        learner__round_episodes=10,
+        learner__first_update_episodes=64,
+        rollout__lockstep=lockstep,
     )
     run = training.run
     training.until(lambda: num_episodes(run) >= 13)

@@ -13,7 +13,6 @@ docs/algorithms/grpo.md says what differs from the paper and why.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
@@ -55,6 +54,5 @@ class GRPO:
 
 
 def group_advantage(lesson: Lesson) -> Tensor:
-    """How much better each episode went than the other attempts at its task; 0 where all went alike."""
-    apart_B = (lesson.success_B - lesson.group_mean_B) / (lesson.group_std_B + EPS)
-    return torch.where(lesson.group_std_B > 0, apart_B, torch.zeros_like(apart_B))
+    """How much better each episode went than its group, in deviations; means nothing where the group has no spread."""
+    return (lesson.success_B - lesson.group_mean_B) / (lesson.group_std_B + EPS)

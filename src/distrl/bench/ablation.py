@@ -55,7 +55,7 @@ def sum_up(runs: Sequence[Ran], budget: LabBudget) -> AblationFigures:
         test_tasks=len(runs[0].results[0].outcomes),
         budget=budget,
         tuning=TUNING,
-        config_hash=hash_all(resolve(EVERYDAY, ran.entry.method, budget.settings) for ran in runs),
+        config_hash=hash_all(resolve(*ran.entry.layers(budget)) for ran in runs),
     )
 
 

@@ -52,7 +52,7 @@ class _Child:
         with work.log.open("wb") as log:
             self.process = subprocess.Popen(
                 work.command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=one_thread,
-                preexec_fn=None if work.core is None else _pin_to(work.core),
+                preexec_fn=_pin_to(work.core),
             )  # fmt: skip
 
     def failure(self, now_s: float) -> str | None:
@@ -178,7 +178,10 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _pin_to(core: int) -> Callable[[], None]:
+def _pin_to(core: int | None) -> Callable[[], None] | None:
+    """What a child does first to keep to its core; None where it may use any, or where systems know no pinning."""
+    if core is None or not hasattr(os, "sched_setaffinity"):
+        return None
     return lambda: os.sched_setaffinity(0, {core})
 
 

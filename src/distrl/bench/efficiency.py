@@ -7,7 +7,7 @@ and `bound` says which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -22,7 +22,6 @@ from distrl.bench.methods import (
     QUICK_CLOCK,
     RIVALS,
     SCHEMES,
-    TIMED,
     Method,
     TimedBudget,
     resolve,
@@ -31,8 +30,9 @@ from distrl.bench.methods import (
 from distrl.bench.parts import Parts, parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.statistics import Floats, Reached, interval, iqm, ratio, smooth, time_to
-from distrl.bench.timed_runs import Timed, run_timed
+from distrl.bench.timed_runs import Timed, layers, run_timed
 from distrl.config.schema import Config
+from distrl.runtime.summary import Summary
 
 TARGET_SHARE = 0.9
 """Of the rival's gain: its very last point is reached by half of its seeds, and by chance."""
@@ -63,6 +63,8 @@ class EfficiencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     episodes: dict[str, float]
     """Mean episodes of a run."""
     device_utilisation: dict[str, float]
+    restarts: int
+    """Of roles, in all runs together: more than 0 means that some run lost time for a reason of its own."""
     seeds: int
     test_tasks: int
     budget_s: float
@@ -115,10 +117,9 @@ def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
         bound=bound_of(censored[OURS], censored["digirl_sync"]) if "digirl_sync" in censored else None,
         speedup=speedup,
         censored=censored,
-        episodes={one.method.name: _mean([found.summary.episodes for found in one.results]) for one in runs},
-        device_utilisation={
-            one.method.name: _mean([found.summary.device_utilisation for found in one.results]) for one in runs
-        },
+        episodes=_mean_of(runs, lambda summary: summary.episodes),
+        device_utilisation=_mean_of(runs, lambda summary: summary.device_utilisation),
+        restarts=sum(found.summary.restarts for one in runs for found in one.results),
         seeds=len(runs[0].results),
         test_tasks=len(runs[0].results[0].outcomes),
         budget_s=budget.wall_s,
@@ -148,7 +149,7 @@ def bound_of(ours_censored: int, theirs_censored: int) -> Bound:
 
 def configs(runs: Sequence[Timed], budget: TimedBudget) -> list[Config]:
     """What was compared, without the seeds."""
-    return [resolve(LONGER, one.method, {**TIMED, **budget.settings}) for one in runs]
+    return [resolve(*layers(LONGER, one.method, budget)) for one in runs]
 
 
 def time_curves(runs: Sequence[Timed]) -> list[Line]:
@@ -156,5 +157,5 @@ def time_curves(runs: Sequence[Timed]) -> list[Line]:
     return [band(one.method.name, one.wall_s_K().tolist(), one.curve_SK()) for one in runs]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return round(float(np.mean(values)), 4)
+def _mean_of(runs: Sequence[Timed], figure: Callable[[Summary], float]) -> dict[str, float]:
+    return {one.method.name: round(float(np.mean([figure(found.summary) for found in one.results])), 4) for one in runs}

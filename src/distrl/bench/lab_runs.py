@@ -7,7 +7,7 @@ does the one job on the sheet that it is given.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,14 +19,13 @@ from distrl.bench.crew import Crew, Work, do_all, do_as_child, say_on_stderr
 from distrl.bench.lab import Lab, Plan, Point
 from distrl.bench.methods import Arena, LabBudget, Method, resolve
 from distrl.bench.outcomes import outcomes
-from distrl.bench.parts import Parts, keep_result, read_sheet
+from distrl.bench.parts import Parts, keep_result, read_share, read_sheet, tell_share
 from distrl.bench.statistics import Floats
 from distrl.config.schema import Config
 from distrl.evaluation.evaluate import held_out
 from distrl.runtime.assembly import prepare_torch
 
 DEADLINE_S = 6 * 3600.0
-PROGRESS = ".progress"
 
 
 class LabJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +55,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     lag: int | None = None
     """Instead of the budget's."""
 
+    def layers(self, budget: LabBudget) -> list[dict[str, str]]:
+        """What decides its configuration, but for the seed."""
+        return [self.arena.settings, self.method.settings, budget.settings, self.settings]
+
     @property
     def label(self) -> str:
         lag = "" if self.lag is None else f", lag {self.lag}"
@@ -83,48 +86,45 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_labs(entries: Sequence[Entry], budget: LabBudget, seeds: int, parts: Parts) -> list[Ran]:
     """All entries with all seeds; what has been run before is not run again."""
-    jobs = {(entry.label, seed): _job(entry, budget, seed) for seed in range(seeds) for entry in entries}
-    works = list(_missing(jobs, parts))
+    rows = [[_job(entry, budget, seed) for seed in range(seeds)] for entry in entries]
+    # Seed by seed: an interrupted comparison then has whole seeds of all its entries.
+    labelled = [
+        (f"{entry.label}, seed {n}", row[n]) for n in range(seeds) for entry, row in zip(entries, rows, strict=True)
+    ]
     crew = Crew(at_once=num_cores(), say=say_on_stderr, before_each=parts.check_code)
-    do_all(f"runs of {budget.episodes} episodes", works, crew)
+    do_all(f"runs of {budget.episodes} episodes", list(_missing(labelled, parts)), crew)
     return [
-        Ran(entry=entry, results=[_result(parts, jobs[entry.label, seed]) for seed in range(seeds)])
-        for entry in entries
+        Ran(entry=entry, results=[_result(parts, job) for job in row]) for entry, row in zip(entries, rows, strict=True)
     ]
 
 
 def _job(entry: Entry, budget: LabBudget, seed: int) -> LabJob:
     lag = budget.lag if entry.lag is None else entry.lag
     return LabJob(
-        config=resolve(entry.arena, entry.method, {**budget.settings, **entry.settings, "run.seed": str(seed)}),
+        config=resolve(*entry.layers(budget), {"run.seed": str(seed)}),
         budget=msgspec.structs.replace(budget, lag=lag),
         test_tasks=min(entry.arena.test_tasks, budget.most_test_tasks),
     )
 
 
-def _missing(jobs: dict[tuple[str, int], LabJob], parts: Parts) -> Iterator[Work]:
+def _missing(jobs: Sequence[tuple[str, LabJob]], parts: Parts) -> Iterator[Work]:
     """What is still to be done, each job once, however many entries ask for it."""
     asked: set[Path] = set()
-    for (label, seed), job in jobs.items():
-        if parts.read(job, LabResult) is None and parts.path(job, ".job") not in asked:
-            sheet = parts.write_sheet(job)
+    for label, job in jobs:
+        sheet = parts.path(job, ".job")
+        if sheet not in asked and parts.read(job, LabResult) is None:
             asked.add(sheet)
-            progress = sheet.with_suffix(PROGRESS)
-            progress.unlink(missing_ok=True)
-            yield Work(
-                label=f"{label}, seed {seed}",
-                command=(sys.executable, "-m", "distrl.bench.lab_runs", str(sheet)),
-                log=sheet.with_suffix(".log"),
-                deadline_s=DEADLINE_S,
-                share=partial(_read_share, progress),
-            )
+            yield _work(label, parts.write_sheet(job))
 
 
-def _read_share(file: Path, _elapsed_s: float) -> float:
-    try:
-        return float(file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0.0
+def _work(label: str, sheet: Path) -> Work:
+    return Work(
+        label=label,
+        command=(sys.executable, "-m", "distrl.bench.lab_runs", str(sheet)),
+        log=sheet.with_suffix(".log"),
+        deadline_s=DEADLINE_S,
+        share=lambda _: read_share(sheet),
+    )
 
 
 def _result(parts: Parts, job: LabJob) -> LabResult:
@@ -133,8 +133,8 @@ def _result(parts: Parts, job: LabJob) -> LabResult:
     return found
 
 
-def do_job(job: LabJob, progress: Path) -> LabResult:
-    """Train, evaluate on the way, and play the test tasks at the end."""
+def do_job(job: LabJob, tell: Callable[[float], None] = lambda share: None) -> LabResult:
+    """Train, evaluate on the way, and play the test tasks at the end; `tell` hears the share that is done."""
     budget, config = job.budget, job.config
     plan = Plan(
         config=config,
@@ -144,19 +144,15 @@ def do_job(job: LabJob, progress: Path) -> LabResult:
         evaluate_every=budget.evaluate_every,
     )
     lab = Lab(plan, held_out(config, budget.tune_tasks, "tune"))
-    curve = lab.run(lambda point: _tell(progress, point, budget.episodes))
+    curve = lab.run(lambda point: tell(point.episodes / budget.episodes))
     return LabResult(curve=curve, outcomes=outcomes(lab.policy, held_out(config, job.test_tasks), config))
-
-
-def _tell(progress: Path, point: Point, episodes: int) -> None:
-    progress.write_text(f"{point.episodes / episodes:.3f}", encoding="ascii")
 
 
 def do_sheet(sheet: Path) -> None:
     """Do the job on a sheet and keep what comes of it."""
     job = read_sheet(sheet, LabJob)
     prepare_torch()  # after the settings are read: without denormals, msgspec takes 0 for a number above 0
-    keep_result(sheet, do_job(job, sheet.with_suffix(PROGRESS)))
+    keep_result(sheet, do_job(job, partial(tell_share, sheet)))
 
 
 if __name__ == "__main__":

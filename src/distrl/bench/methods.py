@@ -1,7 +1,8 @@
 """What the learning benchmarks compare, as data: arenas (tasks), methods, variants, and the budgets that all of them get.
 
 Settings are dotted keys with text, as on the command line; `resolve` checks them against the schema. What is common to
-all comes first, then an arena's settings, then a method's own. To compare something else, change a table here.
+all comes first, then an arena's settings, then a method's own, then a budget's. To compare something else, change a
+table here.
 """
 
 from __future__ import annotations
@@ -117,24 +118,49 @@ ARENAS = (EVERYDAY, SHOPPING)
 
 # --- methods ----------------------------------------------------------------------------------------------------------
 
-UNTUNED = "Untuned: the defaults of every setting that it shares with A-RIDE."
+DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
+UNTUNED = "Not tuned: the library's defaults, which are A-RIDE's where the two share a setting."
 
 OURS = "aride"
+AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
+"""Without the data options, which are ours and not the rivals'."""
+AS_IT_CAME = {
+    "replay.keep_successes": "false",
+    "replay.success_weight": "0",
+    "replay.alpha": "0",
+    "algorithm.rho_max": "5",
+}
+"""What a policy gradient needs of the replay, as in configs/ppo.toml."""
+DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
+LOCKSTEP = {
+    "learner.mode": "sync",
+    "rollout.lockstep": "true",
+    "learner.round_episodes": "160",
+    # In lock-step, waiting for others counts towards an episode's budget.
+    "rollout.episode_budget_s": "300",
+}
+"""DigiRL's scheme: two episodes of each device a round, as in its own settings."""
+
 ALGORITHMS = (
-    Method(name=OURS, tuning="The defaults, chosen on the tuning split of sim-start."),
-    Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
+    Method(name=OURS, tuning=DEFAULTS),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="digirl, same data", settings=DIGIRL, tuning=UNTUNED),
+    Method(name="filtered_bc, same data", settings=CLONING, tuning=UNTUNED),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED},
+        tuning=UNTUNED,
+    ),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
-    Method(name=OURS, tuning=ALGORITHMS[0].tuning),
-    Method(name="aride_sync", settings={"learner.mode": "sync"}, tuning=UNTUNED),
-    Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}, tuning=UNTUNED),
-    Method(
-        name="filtered_bc_sync",
-        settings={"algorithm.name": "filtered_bc", "learner.mode": "sync"},
-        tuning=UNTUNED,
-    ),
+    Method(name=OURS, tuning=DEFAULTS),
+    Method(name="digirl_sync", settings={**DIGIRL, **LOCKSTEP, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
 )
 """At equal wall-clock. Neighbours run side by side in pairs, so each stands beside its closest rival; even in number."""
 
@@ -148,6 +174,10 @@ VARIANTS = (
     Method(name="no priorities", settings={"replay.alpha": "0"}),
     Method(name="no entropy bonus", settings={"algorithm.entropy_weight": "0"}),
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
+    Method(name="no hindsight", settings={"data.hindsight": "false"}),
+    Method(name="wasted steps not cut", settings={"data.cut": "false"}),
+    Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
+    Method(name="none of these three", settings=AS_PUBLISHED),
     Method(name="importance in the policy term too", settings={"algorithm.importance": "full"}),
     Method(name="priorities without success bonus", settings={"replay.success_weight": "0"}),
     Method(name="stale successes not kept", settings={"replay.keep_successes": "false"}),
@@ -181,9 +211,12 @@ QUICK_STALE_LAB = LabBudget(
 """More and smaller versions, so that the largest lag is a small part of the run."""
 
 
-def resolve(arena: Arena, method: Method, more: Settings | None = None) -> Config:
-    """The whole configuration of a method in an arena; `more` (a seed, a budget) comes last."""
-    return load_config(None, {**FAIR, **arena.settings, **method.settings, **(more or {})})
+def resolve(*layers: Settings) -> Config:
+    """The whole configuration; what is common to all comparisons first, then each layer over the one before it."""
+    merged: dict[str, str] = dict(FAIR)
+    for layer in layers:
+        merged.update(layer)
+    return load_config(None, merged)
 
 
 def tuning_of(methods: Iterable[Method]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import msgspec
 
 import distrl
 from distrl.bench.base import BenchOptions
+from distrl.bench.crew import say_on_stderr
 from distrl.errors import DistrlError
 from distrl.experience.durable import replace, storage_errors
 
@@ -25,6 +26,7 @@ DECIDES_NOTHING = ("cli", "dashboard", "bench")
 """Packages that may change without changing what a run comes to; of the last, `DECIDES` are excepted."""
 DECIDES = ("lab.py", "lab_runs.py", "timed_runs.py", "outcomes.py")
 PACKAGES = ("torch", "numpy")
+PROGRESS = ".progress"
 
 
 class Sheet(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ class Parts:
     def write_sheet(self, job: msgspec.Struct) -> Path:
         """The job as a file, for the process that does it."""
         path = self.path(job, ".job")
+        path.with_suffix(PROGRESS).unlink(missing_ok=True)  # of an attempt that came to nothing
         sheet = Sheet(code=self._code, kind=_kind(job), job=msgspec.Raw(msgspec.json.encode(job)))
         with storage_errors(self._folder):
             replace(path, msgspec.json.encode(sheet))
@@ -89,7 +92,9 @@ class Parts:
 
 def parts_for(options: BenchOptions) -> Parts:
     """The parts beside the results; without `--out`, in the folder of the runs."""
-    return Parts((options.out or Path("runs")) / ".parts")
+    folder = (options.out or Path("runs")) / ".parts"
+    say_on_stderr(f"finished runs are kept in {folder}: interrupted, the same command goes on from there")
+    return Parts(folder)
 
 
 def read_sheet(path: Path, type: type[R]) -> R:
@@ -103,6 +108,20 @@ def keep_result(sheet_path: Path, result: msgspec.Struct) -> None:
     found = msgspec.Raw(msgspec.json.encode(result))
     kept = _Kept(code=sheet.code, kind=sheet.kind, job=sheet.job, result=found)
     replace(sheet_path.with_suffix(".json"), msgspec.json.encode(kept))
+    sheet_path.with_suffix(PROGRESS).unlink(missing_ok=True)
+
+
+def tell_share(sheet_path: Path, share: float) -> None:
+    """Say how much of the job on this sheet is done."""
+    sheet_path.with_suffix(PROGRESS).write_text(f"{share:.3f}", encoding="ascii")
+
+
+def read_share(sheet_path: Path) -> float:
+    """What was last said of it; 0 where nothing was."""
+    try:
+        return float(sheet_path.with_suffix(PROGRESS).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _kind(job: msgspec.Struct) -> str:

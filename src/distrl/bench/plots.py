@@ -80,6 +80,7 @@ def draw_lines(lines: Sequence[Line], words: Words, *, level: tuple[float, str] 
         figure, axes = _canvas(words, HEIGHT_IN)
         for number, line in enumerate(lines):
             _draw_line(axes, line, number)
+        axes.set_xlabel(words.x)
         if level is not None:
             axes.axhline(level[0], color="#555555", lw=1.2, ls=":")
             axes.annotate(level[1], (0.01, level[0]), xycoords=("axes fraction", "data"), va="bottom")
@@ -105,6 +106,8 @@ def draw_bars(bars: Sequence[Bar], words: Words) -> Figure:
             _draw_bar(axes, bar, number)
         axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
         axes.set_ylim(len(bars) - 0.4, -0.6)
+        axes.locator_params(axis="x", nbins=5)
+        figure.supxlabel(words.x, fontsize=13)
         axes.grid(visible=False, axis="y")
         axes.set_xlim(0.0, 1.2 * max([bar.high for bar in bars] + [0.01]))
     return figure
@@ -139,8 +142,7 @@ def _canvas(words: Words, height_in: float) -> tuple[Figure, Axes]:
 
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     axes = figure.add_subplot()
-    # Over the whole picture: beside long names, the axes are too narrow for either.
+    # Over the whole picture: beside long names, the axes are too narrow for it.
     figure.suptitle(words.title, x=0.01, ha="left", fontweight="bold", fontsize=14)
-    figure.supxlabel(words.x, fontsize=13)
     axes.set_ylabel(words.y)
     return figure, axes

@@ -96,7 +96,7 @@ def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFig
         test_tasks=len(some.results[0].outcomes),
         budget=budget,
         tuning=TUNING,
-        config_hash=hash_all(resolve(EVERYDAY, method, budget.settings) for method in CORRECTIONS.values()),
+        config_hash=hash_all(resolve(*ran.entry.layers(budget)) for row in runs.values() for ran in row),
     )
 
 

@@ -79,7 +79,7 @@ def sum_up(labs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget, clock
     scores, timed_scores = lab_scores(labs), {one.method.name: [one.outcomes_ST()] for one in timed}
     over, over_timed = rows(compare(relative, OURS, scores)), rows(compare(relative, OURS, timed_scores))
     sync = over_timed.get("digirl_sync") or [None, None, None]
-    used = [resolve(ran.entry.arena, ran.entry.method, budget.settings) for ran in labs]
+    used = [resolve(*ran.entry.layers(budget)) for ran in labs]
     methods = [*(ran.entry.method for ran in labs), *(one.method for one in timed)]
     return SuccessFigures(
         iqm=rows(measure(scores)),

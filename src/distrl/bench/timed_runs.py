@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,10 +24,11 @@ from distrl.bench.base import machine, num_cores
 from distrl.bench.crew import Crew, Work, do_all, do_as_child, say_on_stderr, usable_cores
 from distrl.bench.methods import TIMED, Arena, Method, TimedBudget, resolve
 from distrl.bench.outcomes import outcomes
-from distrl.bench.parts import Parts, keep_result, read_sheet
+from distrl.bench.parts import Parts, keep_result, read_share, read_sheet, tell_share
 from distrl.bench.statistics import Floats
 from distrl.config.load import config_hash, dump_toml
 from distrl.config.schema import Config
+from distrl.errors import DistrlError
 from distrl.evaluation.evaluate import held_out
 from distrl.experience.durable import replace
 from distrl.learner.weights import WeightsFolder
@@ -100,6 +102,11 @@ def run_timed(methods: Sequence[Method], arena: Arena, budget: TimedBudget, seed
     ]
 
 
+def layers(arena: Arena, method: Method, budget: TimedBudget) -> list[dict[str, str]]:
+    """What decides the configuration of a run, but for the seed."""
+    return [TIMED, arena.settings, method.settings, budget.settings, {"run.minutes": str(budget.minutes)}]
+
+
 def group_rivals(methods: Sequence[Method], seeds: int, size: int) -> list[list[tuple[Method, int]]]:
     """Who runs at the same time: neighbours of one seed; those left over meet their like of other seeds."""
     whole = len(methods) - len(methods) % size
@@ -125,8 +132,7 @@ def _label(method: Method, seed: int) -> str:
 
 
 def _jobs(group: list[tuple[Method, int]], arena: Arena, budget: TimedBudget) -> list[tuple[str, TimedJob]]:
-    more = {**TIMED, **budget.settings, "run.minutes": str(budget.minutes)}
-    configs = [resolve(arena, method, {**more, "run.seed": str(seed)}) for method, seed in group]
+    configs = [resolve(*layers(arena, method, budget), {"run.seed": str(seed)}) for method, seed in group]
     hashes = [config_hash(config) for config in configs]
     place = machine()
     return [
@@ -163,13 +169,22 @@ def _finished_run(root: Path) -> RunFolder | None:
 
 def _train(what: str, group: list[tuple[str, TimedJob]], parts: Parts) -> None:
     """Run a group from the start, all of it: half a pair would have the machine to itself."""
-    cores = usable_cores()
-    works = [_training(label, job, parts, cores[at]) for at, (label, job) in enumerate(group)]
+    cores = usable_cores()[: len(group)]
+    works = [
+        # Each method has each core in its turn: one of them may be the busier.
+        _training(label, job, parts, cores[(at + job.config.run.seed) % len(cores)])
+        for at, (label, job) in enumerate(group)
+    ]
     do_all(what, works, Crew(at_once=len(works), say=say_on_stderr, before_each=parts.check_code))
-    for _, job in group:
+    for label, job in group:
         run = _finished_run(parts.path(job, ".run"))
-        if run is not None:
-            _trim(job, run)
+        if run is None:
+            raise DistrlError(
+                f"{label} ended before its budget was spent",
+                expected="a run that nobody stops",
+                fix="start the same command again: finished runs are kept",
+            )
+        _trim(job, run)
 
 
 def _trim(job: TimedJob, run: RunFolder) -> None:
@@ -211,13 +226,17 @@ def _evaluate(jobs: dict[str, TimedJob], parts: Parts) -> None:
 def _evaluations(jobs: dict[str, TimedJob], parts: Parts) -> Iterator[Work]:
     for label, job in jobs.items():
         if parts.read(job, TimedResult) is None:
-            sheet = parts.write_sheet(job)
-            yield Work(
-                label=label,
-                command=(sys.executable, "-m", "distrl.bench.timed_runs", str(sheet)),
-                log=sheet.with_suffix(".eval.log"),
-                deadline_s=EVALUATION_DEADLINE_S,
-            )
+            yield _evaluation(label, parts.write_sheet(job))
+
+
+def _evaluation(label: str, sheet: Path) -> Work:
+    return Work(
+        label=label,
+        command=(sys.executable, "-m", "distrl.bench.timed_runs", str(sheet)),
+        log=sheet.with_suffix(".eval.log"),
+        deadline_s=EVALUATION_DEADLINE_S,
+        share=lambda _: read_share(sheet),
+    )
 
 
 def _result(parts: Parts, job: TimedJob) -> TimedResult:
@@ -226,13 +245,13 @@ def _result(parts: Parts, job: TimedJob) -> TimedResult:
     return found
 
 
-def evaluate_run(job: TimedJob, run: RunFolder) -> TimedResult:
-    """Success of the versions that were in use at regular moments of a finished run."""
+def evaluate_run(job: TimedJob, run: RunFolder, tell: Callable[[float], None] = lambda share: None) -> TimedResult:
+    """Success of the versions that were in use at regular moments of a finished run; `tell` hears the share done."""
     summary = read_summary(run)
     assert summary is not None, "the run is finished"
     wall_s = _moments(job.budget)
     used = versions_in_use(_published(run), wall_s)
-    played = _play(job, run, used)
+    played = _play(job, run, used, tell)
     return TimedResult(
         wall_s=wall_s,
         success=[float(np.mean(played[version.version])) for version in used],
@@ -251,15 +270,18 @@ def _published(run: RunFolder) -> list[PolicyVersion]:
     return [msgspec.json.decode(file.read_bytes(), type=PolicyVersion) for file in files]
 
 
-def _play(job: TimedJob, run: RunFolder, versions: list[PolicyVersion]) -> dict[int, list[bool]]:
+def _play(
+    job: TimedJob, run: RunFolder, versions: list[PolicyVersion], tell: Callable[[float], None]
+) -> dict[int, list[bool]]:
     """The outcomes of each version on the test tasks."""
     policy, weights = make_policy(job.config), WeightsFolder(run.weights)
     tasks = held_out(job.config, job.test_tasks)
+    different = {version.version: version for version in versions}
     played: dict[int, list[bool]] = {}
-    for version in versions:
-        if version.version not in played:
-            weights.load(policy, version)
-            played[version.version] = outcomes(policy, tasks, job.config)
+    for number, version in different.items():
+        weights.load(policy, version)
+        played[number] = outcomes(policy, tasks, job.config)
+        tell(len(played) / len(different))
     return played
 
 
@@ -268,7 +290,7 @@ def evaluate_sheet(sheet: Path) -> None:
     job, run = read_sheet(sheet, TimedJob), _finished_run(sheet.with_suffix(".run"))
     assert run is not None, "it was trained before"
     prepare_torch()  # after the settings are read: without denormals, msgspec takes 0 for a number above 0
-    keep_result(sheet, evaluate_run(job, run))
+    keep_result(sheet, evaluate_run(job, run, partial(tell_share, sheet)))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class LatencyConfig(_Section, frozen=True):
     """Chance that a step of an emulator stalls for many seconds."""
     slow_machine_share: Share = 0.2
     """Share of the phones that sit on a machine half as fast."""
+    slow_workers: CountOrNone = 0
+    """So many of the workers, the last ones, sit with all their phones on machines half as fast."""
 
 
 class FaultConfig(_Section, frozen=True):
@@ -113,6 +115,8 @@ class RolloutConfig(_Section, frozen=True):
     """Taken from the reward of a step that is invalid or has no effect."""
     group_size: Count = 1
     """Attempts at a task before the next one comes; GRPO compares them with each other and needs 2 at least."""
+    lockstep: bool = False
+    """Let the devices of a worker start their episodes together and wait for the slowest at every step; only to compare with."""
     keep_screenshots: bool = False
     """Store the picture of every step; needed for policies that look at pixels."""
 
@@ -318,7 +322,7 @@ class LearnerConfig(_Section, frozen=True):
     mode: Literal["async", "sync"] = "async"
     """Train while collecting, or take turns (a round of episodes, then training) with the same code."""
     round_episodes: Count = 192
-    """Episodes of one round in sync mode."""
+    """Episodes of one round in sync mode: whoever is free plays the next one; with `rollout.lockstep`, each worker its equal share."""
 
 
 class EvaluationConfig(_Section, frozen=True):

@@ -51,10 +51,13 @@ class Policy(Protocol, Generic[Encoded]):
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         """The choice that comes to `action`, for cloning; None where the grammar cannot say it."""
 
+    def weights(self) -> dict[str, Tensor]:
+        """What is published and saved, by name: the tensors themselves, not copies."""
+
     def dump(self) -> bytes:
         """The weights as the bytes of a safetensors file."""
 
-    def restore(self, data: bytes, *, source: str) -> None:
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
         """Take weights of the same architecture; anything else is an error that names `source`."""
 
 

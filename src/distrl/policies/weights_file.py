@@ -1,30 +1,32 @@
-"""A network's weights as the bytes of a safetensors file, and back, checked against the network."""
+"""What a policy publishes as the bytes of a safetensors file, and back, checked against what the policy has."""
 
 from __future__ import annotations
 
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor, nn
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
 
 from distrl.errors import StoreError
+from distrl.policies.tensors import pack, unpack
 
 
-def dump(network: nn.Module) -> bytes:
+def dump(weights: Mapping[str, Tensor]) -> bytes:
     """The weights, wherever they are."""
-    return save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})
+    return b"".join(pack(weights))
 
 
-def restore(network: nn.Module, data: bytes, *, source: str, expected: str) -> None:
-    """Put the weights in `data` into `network`, or raise and change nothing; `expected` says what would fit."""
+@torch.no_grad()
+def restore(own: Mapping[str, Tensor], data: bytes | memoryview, *, source: str, expected: str) -> None:
+    """Put the weights in `data` into `own`, in place, or raise and change nothing; `expected` says what would fit."""
     try:
-        tensors = load(data)
-    except SafetensorError as error:
+        tensors = unpack(data)
+    except ValueError as error:
         raise StoreError(
             f"{source} cannot be read: {error}",
             expected="a safetensors file",
             fix="pick another version or checkpoint",
         ) from error
-    own = network.state_dict()
     strange = [name for name in own.keys() | tensors.keys() if _shape(own, name) != _shape(tensors, name)]
     if strange:
         raise StoreError(
@@ -32,8 +34,9 @@ def restore(network: nn.Module, data: bytes, *, source: str, expected: str) -> N
             expected=expected,
             fix="use the config.toml that lies beside these weights",
         )
-    network.load_state_dict(tensors)
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
 
 
-def _shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
+def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
     return tuple(tensors[name].shape) if name in tensors else None

@@ -75,8 +75,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The version in use; -1: none."""
     latest: int
     """The newest published version."""
-    started: int
-    """Episodes that this worker has started with the held version."""
     running: int = 0
     """Episodes of this worker that are under way."""
     versions_per_s: float = 0.0
@@ -91,22 +89,17 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission:
-    """Lets an episode start only where its data can still be used.
+    """Lets an episode start only where its data can still be used; how many may is up to `rounds`.
 
     What it will be too old by is foreseen: the versions that the worker is behind, plus those that usually appear
     during an episode. While versions come too fast for that, a worker that has nothing under way and the newest
     weights still plays one episode at a time: it would otherwise never learn that episodes have become shorter.
-
-    In sync mode each worker gets its share of a round per version and then waits for the next one: a staleness of 0
-    and a barrier, with the same code.
     """
 
-    def __init__(self, config: Config, *, worker: int = 0) -> None:
+    def __init__(self, config: Config) -> None:
         self._max_staleness = config.replay.max_staleness
-        self._sync = config.learner.mode == "sync"
-        # The shares add up to the round exactly: one episode too many would still run when the learner goes on.
-        share, rest = divmod(config.learner.round_episodes, config.rollout.workers)
-        self._share = share + (worker < rest)
+        self._ahead = config.learner.mode == "async"
+        """In sync mode nothing is published while a round is played."""
 
     def refusal(self, standing: Standing) -> str:
         """Why no episode may start now; empty: one may."""
@@ -115,16 +108,9 @@ class Admission:
         behind = standing.latest - standing.held
         if behind > self._max_staleness:
             return f"version {standing.latest}: version {standing.held} is too stale to start with"
-        if self._sync:
-            return self._out_of_round(standing)
-        if behind + standing.expected > self._max_staleness and (standing.running or behind):
+        if self._ahead and behind + standing.expected > self._max_staleness and (standing.running or behind):
             return (
                 f"slower versions: about {standing.expected} appear during an episode of {standing.usual_s:.0f} s, "
                 f"and data may be {self._max_staleness} old"
             )
         return ""
-
-    def _out_of_round(self, standing: Standing) -> str:
-        if standing.started < self._share:
-            return ""
-        return f"version {standing.held + 1}: this worker's {self._share} episodes of the round are out"

@@ -20,6 +20,7 @@ from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.devices.sim.latency import LONG_EPISODE_S, LONGEST_ACTION_S, pace
 from distrl.evaluation.evaluate import judge_on_phone
+from distrl.experience.claims import Claims
 from distrl.experience.frame_memory import IllustratedStore, RecentFrames, UnwrittenFrames
 from distrl.experience.frames import FrameStore
 from distrl.experience.priorities import first_priority
@@ -31,6 +32,9 @@ from distrl.policies.pictures import NoPictures, Pictures
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
+from distrl.rollout.lockstep import LockStep
+from distrl.rollout.outbox import STORE_DEADLINE_S
+from distrl.rollout.rounds import Delivered, EqualShares, NoRounds, Rounds, SharedRound, share_of
 from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
@@ -48,6 +52,10 @@ FRAMES_AT_HAND = 8192
 """Pictures that a process holds in memory: 100 MB at 224 × 448."""
 LONGEST_SHOWN = 64
 """Pictures of a demonstration, at most."""
+CALLS_BETWEEN_DECISIONS = 4
+"""Of an episode to its device, at most: an action or a reset, a look, and a picture that may be asked for twice."""
+CALLS_AFTER_BUDGET = 5
+"""The same, and how the device was left."""
 
 
 def prepare_torch() -> None:
@@ -125,12 +133,14 @@ def make_fitting(config: Config) -> Fitting | None:
 def make_devices(config: Config, worker: str) -> list[SimDevice]:
     """The devices of one worker, `worker-0/phone-3` and the like."""
     devices = config.devices
+    workers = worker_names(config)
     settings = SimSettings(
         wild=devices.wild,
         latency=devices.latency,
         faults=devices.faults,
         seed=config.run.seed,
         picture_width=devices.picture_width,
+        slow_machine=worker in workers[max(0, len(workers) - devices.latency.slow_workers) :],
     )
     return [SimDevice(f"{worker}/phone-{number}", settings) for number in range(devices.per_worker)]
 
@@ -156,7 +166,7 @@ def make_worker_parts(
         ),
         batcher=batcher,
         feed=make_feed(config, seed=life),
-        admission=Admission(config, worker=worker_names(config).index(worker)),
+        admission=Admission(config),
         tools=EpisodeTools(
             decide=batcher.decide,
             judge=judge_on_phone,
@@ -168,8 +178,32 @@ def make_worker_parts(
         first_priority=lambda trajectory: first_priority(trajectory, config.replay, gamma=config.algorithm.gamma),
         latest_version=lambda: version.version if (version := newest()) else -1,
         log=log,
-        delivered=lambda version: store.count_of(worker, version) if config.learner.mode == "sync" else 0,
+        rounds=make_rounds(run, config, worker, store),
+        lockstep=_make_lockstep(config, batcher, log),
     )
+
+
+def make_rounds(run: RunFolder, config: Config, worker: str, store: ExperienceStore) -> Rounds:
+    """Who may play how much of a version: in sync mode a round of it, else anyone anything."""
+    round_episodes, workers = config.learner.round_episodes, worker_names(config)
+    if config.learner.mode == "async":
+        return NoRounds()
+    if config.rollout.lockstep:
+        share = share_of(round_episodes, len(workers), workers.index(worker))
+        return EqualShares(share, lambda version: store.count_of(version, worker=worker)[0])
+    limits = episode_limits(config)
+    # No episode lasts longer: a call that is under way when its budget is over, and those that follow.
+    longest_s = limits.budget_s + CALLS_AFTER_BUDGET * limits.step_deadline_s + STORE_DEADLINE_S
+    claims = Claims(run.claims, worker, lifetime_s=longest_s)
+    return SharedRound(round_episodes, claims, Delivered(lambda version, after: store.count_of(version, after=after)))
+
+
+def _make_lockstep(config: Config, batcher: Batcher, log: EventLog) -> LockStep | None:
+    if not config.rollout.lockstep:
+        return None
+    # A device that takes longer over any of its calls is lost by then, so this deadline passes only for a bug.
+    patience_s = CALLS_BETWEEN_DECISIONS * episode_limits(config).step_deadline_s
+    return LockStep(batcher.decide, patience_s=patience_s, tell_late=lambda missing: log.write("late", missing=missing))
 
 
 def episode_limits(config: Config) -> EpisodeLimits:

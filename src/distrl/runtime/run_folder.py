@@ -38,6 +38,7 @@ class RunFolder:
         self.weights = path / "weights"
         self.checkpoints = path / "checkpoints"
         self.pulses = path / "pulses"
+        self.claims = self.pulses / "round.sqlite"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
         self.evaluations = path / "evaluations"

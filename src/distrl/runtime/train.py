@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from distrl.config.schema import Config
+from distrl.experience.claims import forget_claims
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore, StoreStats
 from distrl.runtime.base import RoleStatus, role_names, worker_names
@@ -90,6 +91,7 @@ class Session:
     def _tend_roles(self) -> None:
         workers = worker_names(self._config)
         self._store.recover()
+        forget_claims(self._run.claims)  # of an earlier session
         try:
             self._runtime.start(role_names(self._config))
             self._collect()

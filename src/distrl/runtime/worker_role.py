@@ -45,8 +45,8 @@ def _beat(life: Life, worker: Worker, parts: WorkerParts, devices: list[SimDevic
     if devices:
         life.pulse.figures["busy_s"] = sum(device.busy_s for device in devices)
     if worker.num_playing:
-        held_back = f"; others wait for {worker.waiting}" if worker.waiting else ""
-        life.pulse.doing(f"playing: {worker.num_playing} episodes{held_back}")
+        waits = (parts.lockstep.waiting if parts.lockstep else "") or worker.waiting
+        life.pulse.doing(f"playing: {worker.num_playing} episodes{waits and f'; others wait for {waits}'}")
     elif worker.num_storing:
         life.pulse.waiting(f"the store: {worker.num_storing} trajectories")
     elif worker.waiting:

@@ -32,6 +32,7 @@ from distrl.bench.methods import (
     tuning_of,
 )
 from distrl.config.load import config_hash
+from distrl.errors import ConfigError
 from distrl.evaluation.evaluate import held_out
 
 EVERYTHING = [*ALGORITHMS, *SCHEMES, *VARIANTS, *CORRECTIONS.values()]
@@ -40,13 +41,13 @@ EVERYTHING = [*ALGORITHMS, *SCHEMES, *VARIANTS, *CORRECTIONS.values()]
 @pytest.mark.parametrize("method", EVERYTHING, ids=lambda method: method.name)
 def test_every_method_fits_the_schema_without_the_prior_that_gives_the_answer_away(method: Method) -> None:
     for arena, more in product((*ARENAS, LONGER), ({}, TIMED, QUICK_LAB.settings, QUICK_CLOCK.settings)):
-        assert not resolve(arena, method, more).policy.string_match
+        assert not resolve(more, arena.settings, method.settings).policy.string_match
 
 
 @pytest.mark.parametrize("table", [ALGORITHMS, SCHEMES, VARIANTS], ids=["algorithms", "schemes", "variants"])
 def test_no_two_rows_of_a_table_are_the_same(table: tuple[Method, ...]) -> None:
     assert len({method.name for method in table}) == len(table)
-    assert len({config_hash(resolve(ARENAS[0], method)) for method in table}) == len(table)
+    assert len({config_hash(resolve(ARENAS[0].settings, method.settings)) for method in table}) == len(table)
 
 
 def test_ours_comes_first_and_the_first_variant_changes_nothing() -> None:
@@ -58,7 +59,7 @@ def test_ours_comes_first_and_the_first_variant_changes_nothing() -> None:
 def test_at_equal_episodes_nothing_is_synchronous() -> None:
     """The laboratory sets the staleness by hand; a learner that waits for rounds would wait for ever in it."""
     for method in (*ALGORITHMS, *VARIANTS, *CORRECTIONS.values()):
-        assert resolve(ARENAS[0], method).learner.mode == "async"
+        assert resolve(ARENAS[0].settings, method.settings).learner.mode == "async"
 
 
 def test_every_scheme_has_a_neighbour_to_run_beside() -> None:
@@ -71,7 +72,7 @@ def test_every_method_says_what_was_spent_on_tuning_it() -> None:
 
 @pytest.mark.parametrize("arenas", [ARENAS, (LONGER,)], ids=["equal episodes", "equal wall-clock"])
 def test_five_hundred_held_out_tasks_stand_behind_a_figure(arenas: tuple[Arena, ...]) -> None:
-    tasks = [task for arena in arenas for task in held_out(resolve(arena, ALGORITHMS[0]), arena.test_tasks)]
+    tasks = [task for arena in arenas for task in held_out(resolve(arena.settings), arena.test_tasks)]
     assert len({task.id for task in tasks}) == len(tasks) >= 500
     assert {task.split for task in tasks} == {"test"}
 
@@ -88,10 +89,17 @@ def test_the_largest_lag_is_a_part_of_the_run() -> None:
 
 
 def test_runs_at_equal_wall_clock_evaluate_nothing_on_the_way_and_keep_every_version() -> None:
-    config = resolve(LONGER, SCHEMES[0], TIMED)
+    config = resolve(TIMED, LONGER.settings)
     assert (config.evaluation.every_s, config.evaluation.episodes) == (0, 1)
     assert config.learner.keep_versions > 60 * CLOCK.wall_s
     assert config.devices.latency.profile == "emulator"
+
+
+def test_a_later_layer_comes_over_an_earlier_one() -> None:
+    config = resolve({"run.seed": "1", "run.minutes": "2"}, {"run.seed": "3"})
+    assert (config.run.seed, config.run.minutes) == (3, 2)
+    with pytest.raises(ConfigError, match="no setting"):
+        resolve({"run.sede": "1"})
 
 
 def test_only_modules_that_measure_are_benchmarks() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from distrl.bench import parts as parts_module
 from distrl.bench.base import BenchOptions
-from distrl.bench.parts import Parts, code_version, keep_result, parts_for, read_sheet
+from distrl.bench.parts import Parts, code_version, keep_result, parts_for, read_share, read_sheet, tell_share
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.errors import DistrlError, StoreError
@@ -75,6 +75,18 @@ def test_a_damaged_part_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     parts = make(tmp_path)
     parts.path(JOB, ".json").write_bytes(damage)
     assert parts.read(JOB, Result) is None
+
+
+def test_the_share_that_is_done_is_told_until_it_is_done(tmp_path: Path) -> None:
+    parts = make(tmp_path)
+    sheet = parts.write_sheet(JOB)
+    assert read_share(sheet) == 0.0
+    tell_share(sheet, 0.25)
+    assert read_share(sheet) == 0.25
+    assert read_share(parts.write_sheet(JOB)) == 0.0, "a new attempt begins at nothing"
+    tell_share(sheet, 1.0)
+    keep_result(sheet, Result(success=0.5))
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".job", ".json"]
 
 
 def test_a_part_can_be_forgotten(tmp_path: Path) -> None:

@@ -87,12 +87,12 @@ def test_each_stratum_is_drawn_by_itself() -> None:
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     covered = 0
-    for trial in range(100):
+    for trial in range(60):
         found = interval([outcomes(0.5, seeds=5, tasks=60, seed=trial)], draws(trial))
         assert found.low is not None
         assert found.high is not None
         covered += found.low <= 0.5 <= found.high
-    assert 85 <= covered <= 100
+    assert 52 <= covered <= 60
 
 
 def test_what_two_methods_share_does_not_blur_their_difference() -> None:

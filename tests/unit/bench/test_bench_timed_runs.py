@@ -81,10 +81,11 @@ def test_versions_are_evaluated_at_regular_moments(tmp_path: Path, monkeypatch: 
 class Played:
     """Stands where processes would be started: notes what was asked for and makes what they would have made."""
 
-    def __init__(self, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, parts: Parts, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool = False) -> None:
         self.asked: list[list[str]] = []
+        self.cores: dict[str, int] = {}
         self.broken: set[str] = set()
-        self._parts = parts
+        self._parts, self._interrupted = parts, interrupted
         monkeypatch.setattr(timed_runs, "do_all", self.do_all)
         monkeypatch.setattr(timed_runs, "_side_by_side", lambda: 2)
 
@@ -99,7 +100,10 @@ class Played:
                 result = TimedResult(wall_s=[0.0], success=[0.5], versions=[0], outcomes=[True], summary=a_summary())
                 timed_runs.keep_result(root, result)
             else:
-                make_run(root, TimedJob(config=small_config(), budget=BUDGET, test_tasks=3, beside=(), machine=""))
+                self.cores[work.label] = work.core
+                job = TimedJob(config=small_config(), budget=BUDGET, test_tasks=3, beside=(), machine="")
+                run = make_run(root, job)
+                run.summary.write_bytes(msgspec.json.encode(replace(a_summary(), interrupted=self._interrupted)))
 
 
 def test_runs_are_trained_in_pairs_then_evaluated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +145,19 @@ def test_half_a_pair_is_run_again_with_its_rival(tmp_path: Path, monkeypatch: py
     played.asked = []
     run_timed([ONE, TWO], ARENA, BUDGET, 1, parts)
     assert played.asked[0] == ["train one, seed 0", "train two, seed 0"]
+
+
+def test_a_method_has_each_core_in_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(Parts(tmp_path), monkeypatch)
+    monkeypatch.setattr(timed_runs, "usable_cores", lambda: [4, 5, 6])
+    run_timed([ONE, TWO], ARENA, BUDGET, 2, Parts(tmp_path))
+    assert played.cores == {"one, seed 0": 4, "two, seed 0": 5, "one, seed 1": 5, "two, seed 1": 4}
+
+
+def test_a_run_that_somebody_stopped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Played(Parts(tmp_path), monkeypatch, interrupted=True)
+    with pytest.raises(DistrlError, match="one, seed 0 ended before its budget was spent"):
+        run_timed([ONE, TWO], ARENA, BUDGET, 1, Parts(tmp_path))
 
 
 def test_a_run_beside_another_rival_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from support.rollouts import SUITE
 SMALL = Suite("small", suite(SUITE).templates, sizes={"train": 12, "tune": 3, "test": 3})
 
 
-def standing(*, held: int = 5, latest: int = 5, started: int = 0) -> Standing:
-    return Standing(held=held, latest=latest, started=started)
+def standing(*, held: int = 5, latest: int = 5) -> Standing:
+    return Standing(held=held, latest=latest)
 
 
 def test_every_task_comes_once_before_any_comes_twice() -> None:
@@ -54,7 +54,7 @@ def test_nobody_starts_before_the_first_weights() -> None:
 @pytest.mark.parametrize(("behind", "admitted"), [(0, True), (8, True), (9, False)])
 def test_nobody_starts_with_weights_whose_data_could_only_come_too_old(behind: int, admitted: bool) -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 8}))
-    assert (admission.refusal(standing(latest=5 + behind, started=10_000)) == "") is admitted
+    assert (admission.refusal(standing(latest=5 + behind)) == "") is admitted
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_episode_starts_only_where_its_data_is_expected_in_time(
 ) -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 8}))
     stand = Standing(
-        held=5, latest=5 + behind, started=0, running=3, versions_per_s=versions_per_s, usual_s=usual_s
+        held=5, latest=5 + behind, running=3, versions_per_s=versions_per_s, usual_s=usual_s
     )  # fmt: skip
     said = admission.refusal(stand)
     assert (said == "") is admitted
@@ -84,7 +84,7 @@ def test_an_episode_starts_only_where_its_data_is_expected_in_time(
 
 def test_where_nothing_runs_one_episode_starts_with_fresh_weights_however_fast_versions_come() -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 8}))
-    stand = Standing(held=5, latest=5, started=0, running=0, versions_per_s=50.0, usual_s=10.0)
+    stand = Standing(held=5, latest=5, running=0, versions_per_s=50.0, usual_s=10.0)
     assert admission.refusal(stand) == ""
     assert admission.refusal(replace(stand, running=1)) != ""
     assert admission.refusal(replace(stand, latest=6)) != ""  # fresh weights first: they are there to be loaded
@@ -92,14 +92,14 @@ def test_where_nothing_runs_one_episode_starts_with_fresh_weights_however_fast_v
 
 def test_a_bound_of_0_does_not_hold_back_episodes_that_usually_end_before_the_next_version() -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 0}))
-    stand = Standing(held=5, latest=5, started=0, running=3, versions_per_s=0.1, usual_s=9.0)
+    stand = Standing(held=5, latest=5, running=3, versions_per_s=0.1, usual_s=9.0)
     assert admission.refusal(stand) == ""
     assert admission.refusal(replace(stand, usual_s=11.0)) != ""
 
 
 def test_in_sync_mode_the_barrier_decides_and_not_the_pace() -> None:
     admission = Admission(load_config(None, {"learner.mode": "sync", "replay.max_staleness": 0}))
-    stand = Standing(held=5, latest=5, started=0, running=3, versions_per_s=1.0, usual_s=90.0)
+    stand = Standing(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
     assert admission.refusal(stand) == ""
 
 
@@ -115,17 +115,3 @@ def test_the_pace_is_that_of_the_last_versions_and_falls_while_none_comes() -> N
     assert pace.per_s(158.0) == pytest.approx(0.5)
     assert pace.per_s(158.0 + 16.0) == pytest.approx(0.25)
     assert pace.per_s(1e9) < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("workers", "episodes", "shares"), [(2, 8, [4, 4]), (3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (1, 1, [1])]
-)
-def test_in_sync_mode_the_shares_of_the_workers_add_up_to_the_round(
-    workers: int, episodes: int, shares: list[int]
-) -> None:
-    config = load_config(None, {"learner.mode": "sync", "learner.round_episodes": episodes, "rollout.workers": workers})
-    for worker, share in enumerate(shares):
-        admission = Admission(config, worker=worker)
-        allowed = [not admission.refusal(standing(started=started)) for started in range(episodes + 1)]
-        assert allowed == [started < share for started in range(episodes + 1)]
-        assert "version 6" in admission.refusal(standing(started=share))

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import FaultConfig
 from distrl.errors import StoreError
+from distrl.experience.claims import Claims
 from distrl.rollout import outbox
+from distrl.rollout.lockstep import LockStep
+from distrl.rollout.rounds import EqualShares, SharedRound
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.telemetry.events import read_events
 from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory
 from support.rollouts import HANGS_S, LIMITS, Kept, OddPhone, Published, ScriptedPolicy, a_phone, make_parts, until
+from support.trajectories import make_trajectory
 
 FROZEN = FaultConfig(freeze_rate=1.0)
 
@@ -321,36 +326,137 @@ def test_where_versions_come_too_fast_a_worker_plays_one_episode_at_a_time_and_n
 
 # --- rounds
 
-SYNC = load_config(None, {"learner.mode": "sync", "learner.round_episodes": 6, "rollout.workers": 1})
+ROUND = 6
 
 
-def test_in_sync_mode_a_worker_plays_its_share_of_each_version_exactly(tmp_path: Path) -> None:
+@pytest.fixture(params=["equal shares", "one queue"])
+def in_rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[WorkerParts], WorkerParts]:
+    """Makes a worker play rounds, as the only one of its run; what its sink holds counts as delivered."""
+
+    def rounds(parts: WorkerParts) -> WorkerParts:
+        kept = kept_by(parts)
+
+        def delivered(version: int) -> int:
+            return sum(trajectory.version == version for trajectory in kept.trajectories)
+
+        if request.param == "equal shares":
+            return replace(parts, rounds=EqualShares(ROUND, delivered))
+        return replace(parts, rounds=SharedRound(ROUND, Claims(tmp_path / "round", "w", lifetime_s=60.0), delivered))
+
+    return rounds
+
+
+def is_held_back(worker: Worker) -> bool:
+    return worker.waiting.startswith("version") and not worker.num_playing and not worker.num_storing
+
+
+InRounds = Callable[[WorkerParts], WorkerParts]
+
+
+def test_in_sync_mode_a_worker_plays_a_round_of_each_version_exactly(tmp_path: Path, in_rounds: InRounds) -> None:
     weights = Published(0)
-    devices = [a_phone(f"p{number}") for number in range(4)]
-    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), weights, devices, SYNC)
+    parts = in_rounds(make(tmp_path, weights=weights))
     kept = kept_by(parts)
 
     def learn(trajectory: Trajectory) -> None:
-        if len(kept.trajectories) + 1 == 6 * (weights.newest + 1):
+        if len(kept.trajectories) + 1 == ROUND * (weights.newest + 1):
             weights.newest += 1
 
     kept.on_add = learn
     run(parts, lambda worker: weights.newest == 3)
     by_version = Counter(trajectory.version for trajectory in kept.trajectories)
-    assert [by_version[version] for version in range(3)] == [6, 6, 6]
+    assert [by_version[version] for version in range(3)] == [ROUND] * 3
 
 
-def test_in_sync_mode_what_an_earlier_life_delivered_counts(tmp_path: Path) -> None:
-    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), [a_phone()], SYNC)
-    parts = replace(parts, delivered=lambda version: 4)
-    run(parts, lambda worker: worker.waiting.startswith("version") and not worker.num_playing)
-    assert len(kept_by(parts).trajectories) == 2
+def test_in_sync_mode_what_an_earlier_life_delivered_counts(tmp_path: Path, in_rounds: InRounds) -> None:
+    parts = in_rounds(make(tmp_path, phones=1))
+    kept = kept_by(parts)
+    kept.trajectories += [make_trajectory(f"before-{number}", version=0) for number in range(4)]
+    worker = run(parts, is_held_back)
+    assert (worker.tally.episodes, len(kept.trajectories)) == (2, ROUND)
 
 
-def test_in_sync_mode_an_episode_that_came_to_nothing_is_played_again(tmp_path: Path) -> None:
+def test_in_sync_mode_an_episode_that_came_to_nothing_is_played_again(tmp_path: Path, in_rounds: InRounds) -> None:
     # The very first action fails, so nothing is recorded; without a second try the round would never be full.
     faults = FaultConfig(fail_device="p0", fail_after_steps=1)
-    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), [a_phone("p0", faults=faults)], SYNC)
-    worker = run(parts, lambda worker: worker.waiting.startswith("version") and not worker.num_playing)
+    devices = [a_phone("p0", faults=faults)]
+    parts = in_rounds(make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices))
+    worker = run(parts, lambda worker: is_held_back(worker) and len(kept_by(parts).trajectories) >= ROUND)
     assert worker.tally.losses == 1
-    assert len(kept_by(parts).trajectories) == 6
+    assert len(kept_by(parts).trajectories) == ROUND
+
+
+# --- in lock-step ---------------------------------------------------------------------------------------------------
+
+
+def in_lockstep(parts: WorkerParts, *, patience_s: float = HANGS_S) -> WorkerParts:
+    return replace(parts, lockstep=LockStep(parts.batcher.decide, patience_s=patience_s))
+
+
+class Uneven(ScriptedPolicy):
+    """Gives up after as many steps as the number in the name of the task says, and notes who was asked together."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda seen: Finish(status="impossible") if len(seen.recent) == self.length(seen) else Press("back")
+        )
+        self.together: list[list[int]] = []
+
+    def length(self, seen: Observation) -> int:
+        return 1 + len(seen.instruction) % 4
+
+    def decide(self, observations: Any, **how: Any) -> Any:
+        self.together.append([len(seen.recent) for seen in observations])
+        return super().decide(observations, **how)
+
+
+def test_in_lockstep_all_episodes_of_a_batch_are_at_the_same_step_and_the_next_batch_waits_for_the_last(
+    tmp_path: Path,
+) -> None:
+    policy = Uneven()
+    worker = run(in_lockstep(make(tmp_path, policy=policy)), lambda worker: worker.tally.episodes >= 24)
+    # What drains after the stop is no longer held back.
+    held = policy.together[: -(4 * 4)]
+    assert worker.tally.episodes >= 24
+    assert len(held) > 8
+    assert all(len(set(steps)) == 1 for steps in held), "nobody is ahead"
+    batches = [index for index, steps in enumerate(held) if steps[0] == 0]
+    assert all(len(held[start]) == 4 for start in batches), "every batch begins on all devices"
+    for start, end in pairwise(batches):
+        assert [steps[0] for steps in held[start:end]] == list(range(end - start)), "step by step, to its last episode"
+        assert [len(steps) for steps in held[start:end]] == sorted(map(len, held[start:end]), reverse=True)
+
+
+def test_in_lockstep_a_frozen_device_is_lost_and_the_others_play_on(tmp_path: Path) -> None:
+    devices = [a_phone("bad", faults=FROZEN), a_phone("good-0"), a_phone("good-1")]
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices)
+    parts = in_lockstep(replace(parts, limits=replace(LIMITS, step_deadline_s=0.02)))
+    worker = run(parts, lambda worker: worker.tally.losses >= 2 and worker.tally.episodes >= 10)
+    assert {trajectory.device for trajectory in kept_by(parts).trajectories} == {"good-0", "good-1"}
+    assert worker.num_playing == 0
+
+
+def test_in_lockstep_a_worker_whose_devices_are_all_stuck_comes_to_its_end(tmp_path: Path) -> None:
+    devices = [a_phone("moves"), a_phone("stuck", faults=FROZEN)]
+    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), devices)
+    parts = in_lockstep(replace(parts, limits=replace(LIMITS, step_deadline_s=3600.0)), patience_s=3600.0)
+    worker = run(
+        parts,
+        lambda worker: bool(parts.lockstep and parts.lockstep.waiting.endswith("1 of 2 have shown their screens")),
+    )
+    assert worker.num_playing == 0
+
+
+def test_in_lockstep_an_error_in_the_policy_ends_the_worker_with_that_error(tmp_path: Path) -> None:
+    def fail(seen: Observation) -> Action:
+        raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        run(in_lockstep(make(tmp_path, policy=ScriptedPolicy(fail))), lambda worker: False)
+
+
+def test_in_lockstep_and_sync_mode_a_round_is_played_in_batches_and_no_further(tmp_path: Path) -> None:
+    parts = in_lockstep(make(tmp_path))
+    kept = kept_by(parts)
+    run(replace(parts, rounds=EqualShares(ROUND, lambda version: 0)), is_held_back)
+    assert len(kept.trajectories) == ROUND, "a batch of four, and what is left"

@@ -39,6 +39,8 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Decides delays and faults, together with the phone's name; content comes from each task."""
     picture_width: int = 360
     """Of its screenshots, in pixels; they are twice as high."""
+    slow_machine: bool = False
+    """Puts the phone on a machine half as fast, whatever the seed says."""
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -60,7 +62,7 @@ class SimDevice:
         """Seconds that the phone itself needed for its work: neither idle nor lost."""
         self._wild = settings.wild
         self._scale = settings.picture_width / WIDTH
-        self._latency = Latency(settings.latency, device=name, seed=settings.seed)
+        self._latency = Latency(settings.latency, device=name, seed=settings.seed, slow_machine=settings.slow_machine)
         self._faults = Faults(settings.faults, device=name, seed=settings.seed)
         self._sleep, self._clock = sleep, clock
         self._start: PhoneState | None = None

@@ -34,10 +34,11 @@ def pace(config: LatencyConfig) -> float:
 class Latency:
     """The delays of one phone. The same settings, name and seed give the same delays in the same order."""
 
-    def __init__(self, config: LatencyConfig, *, device: str, seed: int) -> None:
+    def __init__(self, config: LatencyConfig, *, device: str, seed: int, slow_machine: bool = False) -> None:
         self._random = Random(f"latency {seed} {device}")
         self._stall_rate = config.stall_rate
-        self.slow_machine = Random(f"machine {seed} {device}").random() < config.slow_machine_share
+        drawn = Random(f"machine {seed} {device}").random() < config.slow_machine_share
+        self.slow_machine = slow_machine or drawn
         """Whether this phone sits on one of the machines that are half as fast."""
         scale = pace(config)
         self._scale = scale * (SLOW_FACTOR if self.slow_machine else 1.0)

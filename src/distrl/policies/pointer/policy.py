@@ -85,12 +85,15 @@ class PointerPolicy:
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         return to_choice(action, observation)
 
-    def dump(self) -> bytes:
-        return weights_file.dump(self.network)
+    def weights(self) -> dict[str, Tensor]:
+        return self.network.state_dict()
 
-    def restore(self, data: bytes, *, source: str) -> None:
+    def dump(self) -> bytes:
+        return weights_file.dump(self.weights())
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
         expected = f"a pointer of width {self.config.width} with {self.config.layers} layers"
-        weights_file.restore(self.network, data, source=source, expected=expected)
+        weights_file.restore(self.weights(), data, source=source, expected=expected)
 
 
 def _spread(logits: Logits, temperature: float = 1.0) -> Spread:

@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
-from distrl.errors import StoreError
+from distrl.policies import weights_file
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
 from distrl.policies.vlm.adapters import add_adapters
@@ -198,32 +196,15 @@ class VlmPolicy:
 
     # weights
 
-    def dump(self) -> bytes:
-        return save({name: tensor.detach().cpu().contiguous() for name, tensor in self._trained().items()})
-
-    def restore(self, data: bytes, *, source: str) -> None:
-        try:
-            tensors = load(data)
-        except SafetensorError as error:
-            raise StoreError(
-                f"{source} cannot be read: {error}",
-                expected="a safetensors file",
-                fix="pick another version or checkpoint",
-            ) from error
-        own = self._trained()
-        strange = [name for name in own.keys() | tensors.keys() if _shape(own, name) != _shape(tensors, name)]
-        if strange:
-            raise StoreError(
-                f"{source} holds weights of another architecture: {min(strange)} does not fit",
-                expected=f"what is trained of {self.config.path} with policy.vlm.lora_rank = {self.config.lora_rank}",
-                fix="use the config.toml that lies beside these weights",
-            )
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
-
-    def _trained(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self.network.named_parameters() if tensor.requires_grad}
+
+    def dump(self) -> bytes:
+        return weights_file.dump(self.weights())
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
+        expected = f"what is trained of {self.config.path} with policy.vlm.lora_rank = {self.config.lora_rank}"
+        weights_file.restore(self.weights(), data, source=source, expected=expected)
 
 
 def _way_to_answer(config: VlmConfig, network: VlmNetwork, device: torch.device) -> Generate:
@@ -232,7 +213,3 @@ def _way_to_answer(config: VlmConfig, network: VlmNetwork, device: torch.device)
     if config.fast and device.type == "cuda" and in_kind and suits(network.base):
         return FastGenerate()
     return generate
-
-
-def _shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
-    return tuple(tensors[name].shape) if name in tensors else None

@@ -138,6 +138,8 @@ def test_a_silent_role_is_named_with_what_it_was_doing_and_started_again(tmp_pat
         assert "while thinking hard" in str(made.deaths()[0]["why"])
         assert "silent for 31 s" in made.status.note
         made.clock.ahead_s = 32.0
+        made.tend_until(lambda: made.status.alive)
+        made.clock.ahead_s = 0.0  # or the heartbeats of the new one, in true time, would look old as well
         made.tend_until(lambda: made.says("playing"))
 
 

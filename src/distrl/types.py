@@ -123,6 +123,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     valid: bool = True
     changed: bool = True
     """Whether the screen looked different afterwards."""
+    screenshot: str = ""
+    """The picture on which it was decided, as in `Observation`."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

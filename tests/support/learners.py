@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -15,7 +16,7 @@ from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
-from distrl.policies.pointer.policy import PointerPolicy
+from distrl.policies.base import Policy
 from distrl.runtime.assembly import make_fitting
 from distrl.types import PolicyVersion
 from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
@@ -84,13 +85,14 @@ class Noting:
 class Workshop:
     """The folders of a run. Every `learner` is a new life on them: what the one before did not save is lost."""
 
-    def __init__(self, folder: Path, config: Config | None = None) -> None:
-        self.folder, self.config = folder, config or small_config()
+    def __init__(
+        self, folder: Path, config: Config | None = None, *, policy: Callable[[], Policy[Any]] = tiny_policy
+    ) -> None:
+        self.folder, self.config, self.make_policy = folder, config or small_config(), policy
         self.store = ExperienceStore(folder / "experience")
         self.weights = WeightsFolder(folder / "weights", keep=self.config.learner.keep_versions)
         self.checkpoints = CheckpointFolder(folder / "checkpoints")
-        self.make_policy: Callable[[], PointerPolicy] = tiny_policy
-        self.policy = tiny_policy()
+        self.policy = policy()
         self.hearer = Hearer()
         self.now_s = 0.0
         self._arrived = 0

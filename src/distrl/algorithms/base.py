@@ -81,7 +81,7 @@ def prepare(trajectory: Trajectory, policy: Policy[Any], *, cut: bool = False, e
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampled episodes scored by the present policy; suffixes B episodes, T steps."""
+    """Sampled episodes scored by the present policy, on its device; suffixes B episodes, T steps."""
 
     logp_BT: Tensor
     entropy_BT: Tensor
@@ -186,38 +186,43 @@ def read_lesson(
     # Before the pass under gradient, whose graph must not meet the proximal weights.
     proximal_N = proximal.logp(encoded, choices) if proximal is not None else None
     scores = policy.score(encoded, choices)
+    here = scores.logp_N.device
     spreads = [groups.spread(episode.task) if groups is not None else (0.0, 0.0) for episode in episodes]
     rows, last = _rows(episodes)
-    value_N = torch.sigmoid(scores.value_logit_N.detach())
-    bootstrap = [
-        0.0 if e.terminal else float(value_N[at]) if at is not None else e.last_value
-        for e, at in zip(episodes, last, strict=True)
-    ]
-    mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes]).bool()
-    example_B = torch.tensor([episode.example for episode in episodes])
+    mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes], here).bool()
+    example_B = torch.tensor([episode.example for episode in episodes]).to(here)
     logp_BT = _gather(scores.logp_N, rows)
-    acted_BT = _stack([episode.logp_T for episode in episodes])
+    acted_BT = _stack([episode.logp_T for episode in episodes], here)
     return Lesson(
         logp_BT=logp_BT,
         entropy_BT=_gather(scores.entropy_N, rows),
         value_logit_BT=_gather(scores.value_logit_N, rows),
         behaviour_logp_BT=torch.where(example_B[:, None], logp_BT.detach(), acted_BT),
         proximal_logp_BT=_gather(scores.logp_N.detach() if proximal_N is None else proximal_N, rows),
-        reward_BT=_stack([episode.reward_T for episode in episodes]),
-        valid_BT=_stack([episode.valid_T for episode in episodes]).bool(),
-        changed_BT=_stack([episode.changed_T for episode in episodes]).bool(),
+        reward_BT=_stack([episode.reward_T for episode in episodes], here),
+        valid_BT=_stack([episode.valid_T for episode in episodes], here).bool(),
+        changed_BT=_stack([episode.changed_T for episode in episodes], here).bool(),
         mask_BT=mask_BT,
-        teaches_BT=_stack([episode.teaches_T for episode in episodes]).bool(),
+        teaches_BT=_stack([episode.teaches_T for episode in episodes], here).bool(),
         tells_BT=mask_BT & ~example_B[:, None],
-        success_B=torch.tensor([float(episode.success) for episode in episodes]),
+        success_B=_send([float(episode.success) for episode in episodes], here),
         example_B=example_B,
         instructions=tuple(episode.instruction for episode in episodes),
-        group_mean_B=torch.tensor([mean for mean, _ in spreads]),
-        group_std_B=torch.tensor([std for _, std in spreads]),
-        false_claim_BT=_stack([_false_claims(episode) for episode in episodes]).bool(),
-        bootstrap_B=torch.tensor(bootstrap),
-        weight_B=torch.tensor(list(weights), dtype=torch.float32),
+        group_mean_B=_send([mean for mean, _ in spreads], here),
+        group_std_B=_send([std for _, std in spreads], here),
+        false_claim_BT=_stack([_false_claims(episode) for episode in episodes], here).bool(),
+        bootstrap_B=_bootstrap(episodes, last, scores.value_logit_N.detach()),
+        weight_B=_send(weights, here),
     )
+
+
+def _bootstrap(episodes: Sequence[Episode], last: Sequence[int | None], value_logit_N: Tensor) -> Tensor:
+    """V after the last step: nothing after a true end, the critic's word on what was seen after a cut, or the actor's."""
+    here = value_logit_N.device
+    known_B = _send([0.0 if episode.terminal else episode.last_value for episode in episodes], here)
+    seen = [not episode.terminal and at is not None for episode, at in zip(episodes, last, strict=True)]
+    rows_B = torch.tensor([at or 0 for at in last]).to(here)
+    return torch.where(torch.tensor(seen).to(here), torch.sigmoid(value_logit_N)[rows_B], known_B)
 
 
 def _false_claims(episode: Episode) -> NDArray[np.bool_]:
@@ -250,9 +255,13 @@ def _gather(flat_N: Tensor, rows: Sequence[range]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
 
 
-def _stack(arrays: Sequence[NDArray[Any]]) -> Tensor:
+def _stack(arrays: Sequence[NDArray[Any]], device: torch.device) -> Tensor:
     parts = [torch.from_numpy(np.asarray(array, np.float32)) for array in arrays]
-    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True).to(device)
+
+
+def _send(values: Sequence[float], device: torch.device) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float32).to(device)
 
 
 def mean_over(x_BT: Tensor, mask_BT: Tensor) -> Tensor:

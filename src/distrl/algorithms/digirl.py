@@ -35,7 +35,7 @@ class DigiRL:
         self.critic = InstructionCritic(seed=seed)
 
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
-        promise_B = self.critic(lesson.instructions)
+        promise_B = self.critic(lesson.instructions).to(lesson.success_B.device)
         taught_BT = self._taught(lesson, promise_B)
         policy = -mean_over(lesson.logp_BT, taught_BT)
         value, missed_BT = outcome_loss(lesson)

@@ -35,8 +35,9 @@ class InstructionCritic(nn.Module):
         """Logit of the chance of success, for each instruction."""
         bags = [rows_of(text) for text in instructions]
         starts = list(accumulate((len(bag) for bag in bags), initial=0))[:-1]
-        rows = torch.tensor([row for bag in bags for row in bag], dtype=torch.long)
-        words_BW = self._words(rows, torch.tensor(starts))
+        here = self._out.weight.device
+        rows = torch.tensor([row for bag in bags for row in bag], dtype=torch.long).to(here)
+        words_BW = self._words(rows, torch.tensor(starts).to(here))
         logit_B: Tensor = self._out(nn.functional.gelu(self._hidden(words_BW))).squeeze(-1)
         return logit_B
 

@@ -73,7 +73,7 @@ def doubly_robust(course: Course, outcome_B: Tensor, *, decay: float) -> Tensor:
     """
     mask_BT = course.mask_BT
     left_BT = (mask_BT.flip(1).cumsum(1).flip(1) - 1).clamp(min=0)
-    near_BT = torch.as_tensor(decay).pow(left_BT)
+    near_BT = torch.pow(decay, left_BT)
     rise_BT = _after(course) + course.reward_BT - course.value_BT
     return (near_BT * outcome_B[:, None] + (1.0 - near_BT) * rise_BT) * mask_BT
 
@@ -83,5 +83,5 @@ def _after(course: Course) -> Tensor:
     bootstrap_B = course.bootstrap_B
     after_BT = torch.cat([course.value_BT[:, 1:], torch.zeros_like(bootstrap_B)[:, None]], dim=1)
     last_B = course.mask_BT.sum(1) - 1
-    after_BT[torch.arange(len(after_BT)), last_B] = bootstrap_B
+    after_BT[torch.arange(len(after_BT), device=last_B.device), last_B] = bootstrap_B
     return after_BT

@@ -47,21 +47,23 @@ def run(args: argparse.Namespace) -> int:
 def _evaluate(args: argparse.Namespace) -> Report:
     from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
     from distrl.evaluation.report import make_report
-    from distrl.runtime.assembly import make_policy, prepare_torch
+    from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
 
-    folder, checkpoint = _locate(args.run)
-    config = _with_tasks(folder.config(), args)
+    folder, checkpoint = locate(args.run)
+    config = _on_this_machine(_with_tasks(folder.config(), args))
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    policy = make_policy(config)
-    version = _load(policy, folder, checkpoint)
+    sight = make_sight(config)
+    policy = make_policy(config, sight)
+    version = load_weights(policy, folder, checkpoint)
     tasks = held_out(config, args.episodes, args.split)
-    how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)))
+    keep = None if sight is None else sight.put
+    how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)), keep_frame=keep)
     found = evaluate(policy, tasks, how)
     return make_report(found, suite=config.tasks.suite, version=version)
 
 
-def _locate(path: Path) -> tuple[RunFolder, Path | None]:
+def locate(path: Path) -> tuple[RunFolder, Path | None]:
     """The run folder, and the checkpoint where one was named."""
     from distrl.runtime.run_folder import open_run
 
@@ -82,7 +84,15 @@ def _with_tasks(config: Config, args: argparse.Namespace) -> Config:
     return replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit))
 
 
-def _load(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
+def _on_this_machine(config: Config) -> Config:
+    """A run that had a GPU is evaluated on one where there is one, and else on the CPU."""
+    from msgspec.structs import replace
+
+    device = "cpu" if config.policy.device == "cpu" else "auto"
+    return replace(config, policy=replace(config.policy, device=device))
+
+
+def load_weights(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
     """Put the weights in and return their version."""
     from distrl.learner.checkpoint import read_checkpoint
     from distrl.learner.weights import WeightsFolder

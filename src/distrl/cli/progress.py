@@ -151,8 +151,11 @@ def line(moment: Moment) -> str:
     ]
     dead = [f"{r.role}: {r.note}" for r in moment.roles if not r.alive and r.note and r.note != "finished"]
     recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in moment.roles if r.heartbeat), 0.0)
+    warming = [
+        r.heartbeat.what for r in moment.roles if r.heartbeat and r.role == "learner" and not moment.stats.episodes
+    ]
     phones = [f"{recovering:.0f} phone(s) recovering"] if recovering else []
-    return " · ".join([part for part in shown if part] + phones + dead + waiting[:2])
+    return " · ".join([part for part in shown if part] + warming + phones + dead + waiting[:2])
 
 
 def recent_success(roles: list[RoleStatus]) -> float | None:

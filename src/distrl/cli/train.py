@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
+    from distrl.runtime.placement import check_devices
     from distrl.runtime.resume import settings_to_resume
     from distrl.runtime.run_folder import create_run, open_run
 
@@ -63,6 +64,8 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
         _check_groups(config)
+        _check_model(config)
+        check_devices(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None:
         raise UsageError(
@@ -73,6 +76,8 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     folder = open_run(args.resume)
     config = settings_to_resume(folder, args.overrides)
     _check_tasks(config)
+    _check_model(config)
+    check_devices(config)
     _refuse_finished(folder, config)
     return folder, config
 
@@ -95,6 +100,14 @@ def _check_groups(config: Config) -> None:
             expected="2 attempts or more at each task",
             fix="--rollout.group_size 8, or start from configs/grpo.toml",
         )
+
+
+def _check_model(config: Config) -> None:
+    """Raise now, before anything is written, where the folder of a language model is not one."""
+    from distrl.policies.vlm.folder import check_folder
+
+    if config.policy.kind == "vlm":
+        check_folder(config.policy.vlm.path)
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:
@@ -132,11 +145,12 @@ def _stop_politely(session: Session) -> None:
 def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
     command, path = _own_command(), shlex.quote(str(folder.path))
     after = [f"  {command} train --resume {path}"] if interrupted else []
+    gpu = "" if summary.gpu_utilisation is None else f", GPU busy {summary.gpu_utilisation:.1%}"
     lines = [
         _success("before", summary.success_before_rate),
         _success("after ", summary.success_after_rate),
         f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; version {summary.policy_version}",
-        f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}",
+        f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}{gpu}",
         f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, "
         f"phones lost and recovered {summary.device_losses}",
         *_unstored(summary),

@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from distrl.config.reference import Setting, flatten, sections, settings
+from distrl.config.rules import check
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, closest
 from distrl.types import Value
@@ -48,7 +49,7 @@ def load(path: Path | None = None, overrides: Mapping[str, Value] | None = None)
         values[key], sources[key] = value, "file"
     for key, raw in (overrides or {}).items():
         values[key], sources[key] = _from_flag(key, raw), "flag"
-    return Loaded(config=msgspec.convert(_nest(values), Config), sources=sources)
+    return Loaded(config=check(msgspec.convert(_nest(values), Config)), sources=sources)
 
 
 def dump_toml(config: Config) -> str:

@@ -15,7 +15,7 @@ from distrl.devices.sim.world import start_state
 from distrl.errors import TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
-from distrl.rollout.episode import EpisodeLimits, EpisodeTools, run_episode
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools, KeepFrame, run_episode
 from distrl.tasks.judges.state import judge
 from distrl.tasks.suites import suite
 from distrl.types import Decision, EndState, Observation, Split, Task, Trajectory, Verdict
@@ -33,6 +33,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     beat: Callable[[int], None] = lambda done: None
     """Hears how many episodes are done, often."""
+    keep_frame: KeepFrame | None = None
+    """Where the policy finds the pictures that it is shown; None: none are taken."""
 
 
 def evaluate(policy: Policy[Any], tasks: Iterable[Task], how: Evaluation) -> list[Trajectory]:
@@ -66,7 +68,11 @@ async def _lane(
 ) -> None:
     config = how.config
     settings = SimSettings(
-        wild=config.devices.wild, latency=LatencyConfig(profile="instant"), faults=FaultConfig(), seed=how.seed
+        wild=config.devices.wild,
+        latency=LatencyConfig(profile="instant"),
+        faults=FaultConfig(),
+        seed=how.seed,
+        picture_width=config.devices.picture_width,
     )
     device = SimDevice(name, settings)
 
@@ -74,7 +80,7 @@ async def _lane(
         how.beat(len(done))  # at every decision: on a busy machine, the first episode may be long in coming
         return await batcher.decide(seen)
 
-    tools = EpisodeTools(decide=decide, judge=judge_on_phone, clock=time.monotonic)
+    tools = EpisodeTools(decide=decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=how.keep_frame)
     limits = EpisodeLimits(
         budget_s=600.0,
         step_deadline_s=60.0,

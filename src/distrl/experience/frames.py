@@ -28,10 +28,10 @@ class FrameStore:
 
     def put(self, picture: bytes) -> str:
         """The reference to `picture`, which is on disk by then; the same bytes are written once."""
-        digest = sha256(picture).hexdigest()
+        reference = reference_of(picture)
         with storage_errors(self._frames):
-            publish(self._path(digest), picture)
-        return f"sha256:{digest}"
+            publish(self._path(_digest(reference)), picture)
+        return reference
 
     def get(self, reference: str) -> bytes:
         """The bytes behind `reference`, verified; `StoreError` where it is malformed, unknown or damaged."""
@@ -47,6 +47,11 @@ class FrameStore:
 
     def _path(self, digest: str) -> Path:
         return self._frames / digest[:2] / f"{digest}.jpg"
+
+
+def reference_of(picture: bytes) -> str:
+    """The name of a picture, wherever it is kept."""
+    return f"sha256:{sha256(picture).hexdigest()}"
 
 
 def _digest(reference: str) -> str:

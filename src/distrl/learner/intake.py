@@ -22,7 +22,8 @@ from distrl.experience.index import IndexRow
 from distrl.experience.priorities import first_priority, priority
 from distrl.experience.replay import Replay
 from distrl.experience.waste import wasted
-from distrl.learner.warm_start import demonstrated, demonstration_tasks
+from distrl.learner.demonstrations import Look, demonstration_tasks, no_picture
+from distrl.learner.warm_start import demonstrated
 from distrl.policies.base import Policy
 from distrl.tasks.hindsight import HINDSIGHT
 from distrl.types import Task, Trajectory, Verdict
@@ -58,6 +59,15 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return self.cut_steps / max(1, self.success_steps)
 
 
+class Making(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to make what nobody played."""
+
+    fitting: Fitting | None = None
+    """None: a failure stays a failure."""
+    look: Look = no_picture
+    """Takes the pictures of demonstrations, for a policy that looks."""
+
+
 class Intake:
     """Fills one replay."""
 
@@ -67,16 +77,18 @@ class Intake:
         policy: Policy[Any],
         store: EpisodeSource,
         replay: Replay[Episode],
-        fitting: Fitting | None = None,
+        making: Making,
     ) -> None:
         self._config, self._policy, self._store, self._replay = config, policy, store, replay
-        self._fitting = fitting
-        """None: a failure stays a failure."""
+        self._making = making
         self._shown: list[Task] = []
         self.counts = Counts()
 
     def take(self, id: str) -> Trajectory | None:
-        """Put what has this id into the replay, a failure together with its hindsight; what was played, if it was."""
+        """Put what has this id into the replay, a failure together with its hindsight; what was played, if it was.
+
+        `StoreError` where its file or one of its pictures is damaged or gone.
+        """
         if id in self._replay:
             return None
         if not was_played(id):
@@ -100,8 +112,8 @@ class Intake:
 
     def _take_hindsight(self, played: Trajectory) -> None:
         """Put a failure in once more, as a success at the first task that it fulfilled and could have been asked."""
-        counts, tried = self.counts, False
-        for task in islice(self._fitting(played), NAMES_TRIED) if self._fitting else ():
+        counts, fitting, tried = self.counts, self._making.fitting, False
+        for task in islice(fitting(played), NAMES_TRIED) if fitting else ():
             renamed = relabel(played, task, self._policy, cut=self._config.data.cut)
             if renamed is not None:
                 first = first_priority(renamed, self._config.replay, gamma=self._config.algorithm.gamma)
@@ -114,7 +126,7 @@ class Intake:
     def _take_demonstration(self, id: str) -> None:
         self._shown = self._shown or demonstration_tasks(self._config)
         number = int(id.removeprefix(DEMONSTRATION))
-        episode = demonstrated(self._shown[number], self._policy, self._config, id=id)
+        episode = demonstrated(self._shown[number], self._policy, self._config, id=id, look=self._making.look)
         if episode is not None:
             nothing = np.zeros(episode.num_steps)
             self._add(episode, priority(nothing, nothing + 1.0, nothing, self._config.replay, success=True))
@@ -143,8 +155,10 @@ def was_played(id: str) -> bool:
 
 
 def demonstration_ids(config: Config) -> list[str]:
-    """What the replay is to begin with."""
-    return [f"{DEMONSTRATION}{n}" for n in range(config.warm_start.demonstrations if config.warm_start.keep else 0)]
+    """What the replay is to begin with: nothing after a stream, whose many episodes nobody holds."""
+    warm_start = config.warm_start
+    kept = warm_start.keep and not warm_start.samples
+    return [f"{DEMONSTRATION}{n}" for n in range(warm_start.demonstrations if kept else 0)]
 
 
 def relabel(played: Trajectory, task: Task, policy: Policy[Any], *, cut: bool) -> Trajectory | None:

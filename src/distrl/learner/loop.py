@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from distrl.algorithms.base import Algorithm, Episode, Lesson, read_lesson
 from distrl.algorithms.groups import Groups
@@ -33,7 +34,8 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
-from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, demonstration_ids, was_played
+from distrl.learner.demonstrations import Look, no_picture
+from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, Making, demonstration_ids, was_played
 from distrl.policies.base import Policy
 from distrl.types import PolicyVersion
 
@@ -80,6 +82,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     report: Reporter
     fitting: Fitting | None = None
     """Where hindsight is wanted: which other tasks an episode fulfilled."""
+    look: Look = no_picture
+    """Takes the pictures of kept demonstrations, for a policy that looks."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -90,10 +94,13 @@ class Learner:
         self._parts, config = parts, parts.config
         self._random = np.random.default_rng([config.run.seed, 7])
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
-        self._intake = Intake(config, parts.policy, parts.store, self._replay, parts.fitting)
+        making = Making(fitting=parts.fitting, look=parts.look)
+        self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
-        self._trained = (parts.policy.network, parts.algorithm.critic)
+        # Where the policy computes: what an algorithm trains beside it need not hold the GPU up.
+        here = next((weights.device for weights in parts.policy.network.parameters()), torch.device("cpu"))
+        self._trained = (parts.policy.network, parts.algorithm.critic.to(here))
         self._optimizer = torch.optim.AdamW(
             [weights for part in self._trained for weights in part.parameters()],
             lr=config.learner.learning_rate,
@@ -103,7 +110,7 @@ class Learner:
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
-        """Episodes that this life could not read; the audit at the end of a run counts them as lost."""
+        """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
         self._round_start = 0
         self.idle_s = self.busy_s = 0.0
         self._published_s = self._saved_s = parts.clock()
@@ -190,7 +197,7 @@ class Learner:
         return len(rows)
 
     def _remember(self, id: str) -> None:
-        """Put an episode into the replay; one whose file is damaged or gone is passed over, and counts as lost."""
+        """Put an episode into the replay; one whose file or pictures are damaged or gone is passed over."""
         try:
             played = self._intake.take(id)
         except StoreError as error:
@@ -243,7 +250,8 @@ class Learner:
             )
         self._optimizer.step()
         self.updates += 1
-        self._refresh(samples, (loss.td_BT.numpy(), loss.ratio_BT.numpy(), loss.entropy_BT.numpy()))
+        signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
+        self._refresh(samples, signals)
         self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
 
     def _read(self, samples: list[Sample[Episode]]) -> Lesson:
@@ -256,7 +264,7 @@ class Learner:
             groups=self._groups,
         )
 
-    def _refresh(self, samples: list[Sample[Episode]], signals: tuple[Any, Any, Any]) -> None:
+    def _refresh(self, samples: list[Sample[Episode]], signals: NDArray[np.float32]) -> None:
         config = self._parts.config
         for row, sample in enumerate(samples):
             td, ratio, entropy = (signal[row, : sample.item.num_steps] for signal in signals)

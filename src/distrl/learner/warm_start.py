@@ -1,56 +1,46 @@
-"""Cloning a few oracle demonstrations, so that practice starts from a policy that sometimes succeeds."""
+"""Cloning oracle demonstrations, so that practice starts from a policy that sometimes succeeds.
+
+A few of them are held in memory and gone over again and again (`clone`); many, with pictures, come as a stream and are
+seen once or twice each (`clone_stream`).
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from distrl.algorithms.base import Episode
-from distrl.config.schema import Config, WarmStartConfig, WildConfig
-from distrl.devices.sim.layout import elements_of
-from distrl.devices.sim.phone import show
+from distrl.config.schema import Config, WarmStartConfig
+from distrl.errors import RoleCrashed
+from distrl.learner.demonstrations import Look, demonstrate, demonstration_tasks, no_picture
 from distrl.policies.base import Policy
-from distrl.rollout.episode import target_of
-from distrl.rollout.scheduler import TaskFeed
-from distrl.tasks.play import play_oracle
-from distrl.tasks.suites import suite
-from distrl.types import Action, Observation, Past, Task
+from distrl.types import Action, Observation, Task
+
+__all__ = [
+    "Cloned",
+    "Example",
+    "clone",
+    "clone_stream",
+    "demonstrate",
+    "demonstrated",
+    "demonstration_tasks",
+    "examples_for",
+]
 
 Example = tuple[Any, tuple[int, ...]]
 """An encoded observation and the choice to learn."""
-BATCH = 64
-
-
-def demonstration_tasks(config: Config) -> list[Task]:
-    """The training tasks that the oracle shows."""
-    tasks = config.tasks
-    feed = TaskFeed(
-        suite(tasks.suite), "train", seed=f"demonstrations {config.run.seed}", max_oracle_steps=tasks.max_oracle_steps
-    )
-    return [feed.next() for _ in range(config.warm_start.demonstrations)]
-
-
-def demonstrate(tasks: Iterable[Task], wild: WildConfig, *, history: int) -> list[tuple[Observation, Action]]:
-    """What the oracle saw and did on these tasks."""
-    return [pair for task in tasks for pair in _one(task, wild, history)]
-
-
-def _one(task: Task, wild: WildConfig, history: int) -> list[tuple[Observation, Action]]:
-    played = play_oracle(task, wild)
-    pairs: list[tuple[Observation, Action]] = []
-    recent: list[Past] = []
-    for state, action in zip(played.states, played.actions, strict=False):
-        elements = elements_of(show(state), state.focus)
-        seen = Observation(
-            instruction=task.instruction, elements=elements, recent=tuple(recent[-history:] if history else ())
-        )
-        pairs.append((seen, action))
-        recent.append(Past(action=action, target=target_of(action, elements)))
-    return pairs if played.verdict.success else []
+TELL_EVERY = 25
+"""Batches of a stream between two looks at the loss: each look waits for the GPU."""
+RISE, LEAST = 0.04, 0.05
+"""Share of a stream in which the learning rate rises, and what is left of it at the end."""
 
 
 def clone(
@@ -64,26 +54,99 @@ def clone(
     """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
     if not examples:
         return 0.0
-    optimizer = torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01, fused=True)
-    batches = -(-len(examples) // BATCH)
+    optimizer = _optimizer(policy, config)
+    batches = -(-len(examples) // config.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)
     loss = 0.0
     for epoch in range(config.epochs):
         order = random.sample(examples, len(examples))
         losses = []
-        for start in range(0, len(order), BATCH):
-            part = order[start : start + BATCH]
-            scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
-            optimizer.zero_grad(set_to_none=True)
-            nll = -scores.logp_N.mean()
-            nll.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(policy.network.parameters(), 1.0)
-            optimizer.step()
+        for start in range(0, len(order), config.batch):
+            logp_N = _descend(policy, optimizer, order[start : start + config.batch])
             schedule.step()
-            losses.append(float(nll.detach()))
+            losses.append(-float(logp_N.mean()))
             beat((epoch * batches + len(losses)) / (config.epochs * batches))
         loss = sum(losses) / len(losses)
     return loss
+
+
+class Cloned(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a stream has come, and how well the policy knew the steps of the last few batches before it saw them."""
+
+    share: float
+    samples: int
+    loss: float
+    certain: float
+    """Share of the demonstrated choices that had more than half of the probability."""
+    per_s: float
+
+
+def clone_stream(
+    policy: Policy[Any],
+    take: Callable[[], list[Example]],
+    config: WarmStartConfig,
+    *,
+    tell: Callable[[Cloned], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Cloned:
+    """Maximum likelihood on what `take` gives, until `samples` have come or `minutes` are over; how it stood then."""
+    optimizer, started_s = _optimizer(policy, config), clock()
+    last = Cloned(share=0.0, samples=0, loss=0.0, certain=0.0, per_s=0.0)
+    samples, share = 0, 0.0
+    found: list[Tensor] = []
+    while share < 1.0:
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * pace(share)
+        batch = take()
+        found.append(_descend(policy, optimizer, batch))
+        samples += len(batch)
+        spent_s = clock() - started_s
+        share = max(samples / config.samples, spent_s / (60 * config.minutes) if config.minutes else 0.0)
+        if len(found) == TELL_EVERY or share >= 1.0:
+            last, found = _sum_up(found, share=min(1.0, share), samples=samples, spent_s=spent_s), []
+            tell(last)
+    return last
+
+
+def pace(share: float) -> float:
+    """What the learning rate is multiplied with when `share` of a stream is done: a rise, then half a cosine."""
+    if share < RISE:
+        return max(share, 0.01 * RISE) / RISE
+    fall = (min(share, 1.0) - RISE) / (1.0 - RISE)
+    return LEAST + (1.0 - LEAST) * 0.5 * (1.0 + math.cos(math.pi * fall))
+
+
+def _sum_up(found: list[Tensor], *, share: float, samples: int, spent_s: float) -> Cloned:
+    logp_N = torch.cat(found).cpu()
+    loss = -float(logp_N.mean())
+    if not math.isfinite(loss):
+        raise RoleCrashed(
+            f"the loss of the warm start is {loss} after {samples} samples",
+            expected="a number",
+            fix="lower warm_start.learning_rate",
+        )
+    certain = float((logp_N > math.log(0.5)).float().mean())
+    return Cloned(share=share, samples=samples, loss=loss, certain=certain, per_s=samples / max(spent_s, 1e-9))
+
+
+def _optimizer(policy: Policy[Any], config: WarmStartConfig) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01, fused=True)
+
+
+def _descend(policy: Policy[Any], optimizer: torch.optim.Optimizer, part: list[Example]) -> Tensor:
+    """One gradient step; the log-probabilities before it, on the policy's device."""
+    if not part:
+        raise RoleCrashed(
+            "the policy can say nothing of what was demonstrated",
+            expected="tasks whose steps are in its grammar",
+            fix="another --tasks.suite, or --warm_start.demonstrations 0",
+        )
+    scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
+    optimizer.zero_grad(set_to_none=True)
+    (-scores.logp_N.mean()).backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(policy.network.parameters(), 1.0)
+    optimizer.step()
+    return scores.logp_N.detach()
 
 
 def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]]) -> list[Example]:
@@ -96,12 +159,14 @@ def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]
     return found
 
 
-def demonstrated(task: Task, policy: Policy[Any], config: Config, *, id: str) -> Episode | None:
+def demonstrated(
+    task: Task, policy: Policy[Any], config: Config, *, id: str, look: Look = no_picture
+) -> Episode | None:
     """The oracle's episode as something to imitate; None where it failed or the policy can say none of it.
 
     It tells a critic nothing: what the oracle achieves is not what the policy may expect.
     """
-    pairs = demonstrate([task], config.devices.wild, history=config.rollout.history)
+    pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=look)
     examples = examples_for(policy, pairs)
     if not examples:
         return None

@@ -7,6 +7,8 @@ weights are taken before a batch, so every decision is made by exactly one versi
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -35,6 +37,8 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     """0: the likeliest choice."""
     seed: int
+    aside: bool = False
+    """Decide on a thread beside the event loop, so that devices move on meanwhile: for policies that wait for a GPU."""
 
 
 class Batcher:
@@ -45,6 +49,8 @@ class Batcher:
         self._generator = torch.Generator().manual_seed(batching.seed)
         self._queue: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]] = []
         self._arrived = asyncio.Event()
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="decisions") if batching.aside else None
+        self._deciding = False
         self.version = -1
         """The version in use; -1: none has been published yet."""
         self.num_decisions = 0
@@ -64,14 +70,14 @@ class Batcher:
             if len(self._queue) < self._batching.batch_size and self._batching.batch_wait_s:
                 await asyncio.sleep(self._batching.batch_wait_s)
             self.swap()
-            self._answer(self._take())
+            await self._answer(self._take())
             # Let the devices move before the next batch, however many requests there are.
             await asyncio.sleep(0)
 
     def swap(self) -> None:
-        """Take the newest weights, if there are newer ones than those in use."""
+        """Take the newest weights, if there are newer ones than those in use and no batch is being decided with them."""
         weights = self._weights
-        newest = weights.latest() if weights else None
+        newest = weights.latest() if weights and not self._deciding else None
         if weights is None or newest is None or newest.version <= self.version:
             return
         try:
@@ -90,15 +96,25 @@ class Batcher:
             self._arrived.clear()
         return [(observation, answer) for observation, answer in batch if not answer.done()]
 
-    def _answer(self, batch: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]) -> None:
+    async def _answer(self, batch: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]) -> None:
         if not batch:
             return
-        observations = [observation for observation, _ in batch]
-        decisions = self._policy.decide(observations, temperature=self._batching.temperature, generator=self._generator)
+        decisions = await self._decide([observation for observation, _ in batch])
         self.num_decisions += len(batch)
         self.num_batches += 1
         for decision, (_, answer) in zip(decisions, batch, strict=True):
-            answer.set_result((decision, self.version))
+            if not answer.done():  # nobody waits for it any more
+                answer.set_result((decision, self.version))
+
+    async def _decide(self, observations: list[Observation]) -> list[Decision]:
+        decide = partial(self._policy.decide, temperature=self._batching.temperature, generator=self._generator)
+        if self._aside is None:
+            return decide(observations)
+        self._deciding = True
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._aside, decide, observations)
+        finally:
+            self._deciding = False
 
 
 async def all_or_first_error(tasks: list[asyncio.Task[None]], *background: asyncio.Task[None]) -> None:

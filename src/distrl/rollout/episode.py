@@ -151,7 +151,15 @@ class _Episode:
             )
         )
         target = target_of(decision.action, seen.elements)
-        self._recent.append(Past(action=decision.action, target=target, valid=done.valid, changed=done.changed))
+        self._recent.append(
+            Past(
+                action=decision.action,
+                target=target,
+                valid=done.valid,
+                changed=done.changed,
+                screenshot=seen.screenshot,
+            )
+        )
 
     async def judge(self) -> Outcome:
         """How the device was left, and what that is worth."""

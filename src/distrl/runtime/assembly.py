@@ -14,18 +14,21 @@ from distrl.algorithms.digirl import DigiRL
 from distrl.algorithms.filtered_bc import FilteredBC
 from distrl.algorithms.grpo import GRPO
 from distrl.algorithms.ppo import PPO
+from distrl.config.rules import looks_at_pictures
 from distrl.config.schema import Config
 from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.devices.sim.latency import LONG_EPISODE_S, LONGEST_ACTION_S, pace
 from distrl.evaluation.evaluate import judge_on_phone
 from distrl.experience.claims import Claims
+from distrl.experience.frame_memory import IllustratedStore, RecentFrames, UnwrittenFrames
 from distrl.experience.frames import FrameStore
 from distrl.experience.priorities import first_priority
 from distrl.experience.store import ExperienceStore
 from distrl.learner.intake import Fitting
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
+from distrl.policies.pictures import NoPictures, Pictures
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
@@ -35,6 +38,7 @@ from distrl.rollout.rounds import Delivered, EqualShares, NoRounds, Rounds, Shar
 from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
+from distrl.runtime.placement import torch_device
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.hindsight import Hindsight
 from distrl.tasks.suites import suite
@@ -44,6 +48,10 @@ SHORTEST_BUDGET_S, SHORTEST_DEADLINE_S = 30.0, 10.0
 """However fast the phones are, decisions and a busy machine take their time."""
 SHORTEST_PACE = 0.05
 """Of the waits before a lost phone is restarted, where phones take no time."""
+FRAMES_AT_HAND = 8192
+"""Pictures that a process holds in memory: 100 MB at 224 × 448."""
+LONGEST_SHOWN = 64
+"""Pictures of a demonstration, at most."""
 CALLS_BETWEEN_DECISIONS = 4
 """Of an episode to its device, at most: an action or a reset, a look, and a picture that may be asked for twice."""
 CALLS_AFTER_BUDGET = 5
@@ -56,9 +64,34 @@ def prepare_torch() -> None:
     torch.set_flush_denormal(True)
 
 
-def make_policy(config: Config) -> Policy[Any]:
-    """A policy with fresh weights."""
-    return PointerPolicy(config.policy, seed=config.run.seed)
+def make_policy(config: Config, pictures: Pictures | None = None, *, learning: bool = False) -> Policy[Any]:
+    """A policy with fresh weights, on the device of the learner or of those who act; it sees with `pictures`."""
+    policy, seed = config.policy, config.run.seed
+    if policy.kind == "pointer":
+        return PointerPolicy(policy, seed=seed)
+    name, key = (config.learner.device, "learner.device") if learning else (policy.device, "policy.device")
+    device, source = torch_device(name, key=key), NoPictures() if pictures is None else pictures
+    # What one policy needs is not loaded for another.
+    if policy.kind == "pixel":
+        from distrl.policies.pixel.policy import PixelPolicy, Seat
+
+        return PixelPolicy(policy.pixel, Seat(pictures=source, device=device, learning=learning), seed=seed)
+    from distrl.policies.vlm.policy import VlmPolicy
+
+    return VlmPolicy(policy.vlm, seed=seed, fetch=source.get, device=device)
+
+
+def make_sight(config: Config, run: RunFolder | None = None) -> RecentFrames | None:
+    """The newest pictures in memory, and those of `run` behind them; None for a policy that does not look."""
+    if not looks_at_pictures(config):
+        return None
+    return RecentFrames(frames_at_hand(config), FrameStore(run.frames) if run else None)
+
+
+def frames_at_hand(config: Config) -> int:
+    """How many pictures a process may hold: demonstrations that are held in memory are held with all their pictures."""
+    warm_start = config.warm_start
+    return FRAMES_AT_HAND if warm_start.samples else max(FRAMES_AT_HAND, LONGEST_SHOWN * warm_start.demonstrations)
 
 
 def make_algorithm(config: Config) -> Algorithm:
@@ -106,6 +139,7 @@ def make_devices(config: Config, worker: str) -> list[SimDevice]:
         latency=devices.latency,
         faults=devices.faults,
         seed=config.run.seed,
+        picture_width=devices.picture_width,
         slow_machine=worker in workers[max(0, len(workers) - devices.latency.slow_workers) :],
     )
     return [SimDevice(f"{worker}/phone-{number}", settings) for number in range(devices.per_worker)]
@@ -119,7 +153,8 @@ def make_worker_parts(
     log.write("born", life=number)
     life = f"{config.run.seed} {worker} {number}"
     weights = WeightsFolder(run.weights)
-    batcher = Batcher(make_policy(config), weights, _batching(config, life))
+    frames = _frames(run, config)
+    batcher = Batcher(make_policy(config, frames), weights, _batching(config, life))
     scale = pace(config.devices.latency) or SHORTEST_PACE
     newest = weights.latest
     store = ExperienceStore(run.experience)
@@ -133,10 +168,13 @@ def make_worker_parts(
         feed=make_feed(config, seed=life),
         admission=Admission(config),
         tools=EpisodeTools(
-            decide=batcher.decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=_keeper(run, config)
+            decide=batcher.decide,
+            judge=judge_on_phone,
+            clock=time.monotonic,
+            keep_frame=None if frames is None else frames.put,
         ),
         limits=episode_limits(config),
-        sink=store,
+        sink=store if frames is None else IllustratedStore(store, frames),
         first_priority=lambda trajectory: first_priority(trajectory, config.replay, gamma=config.algorithm.gamma),
         latest_version=lambda: version.version if (version := newest()) else -1,
         log=log,
@@ -186,8 +224,11 @@ def _batching(config: Config, life: str) -> Batching:
         batch_wait_s=rollout.batch_wait_s,
         temperature=rollout.temperature,
         seed=crc32(life.encode()),
+        aside=config.policy.device != "cpu" and config.policy.kind != "pointer",
     )
 
 
-def _keeper(run: RunFolder, config: Config) -> Any:
-    return FrameStore(run.frames).put if config.rollout.keep_screenshots else None
+def _frames(run: RunFolder, config: Config) -> UnwrittenFrames | None:
+    if not config.rollout.keep_screenshots:
+        return None
+    return UnwrittenFrames(FrameStore(run.frames), capacity=FRAMES_AT_HAND)

@@ -12,7 +12,7 @@ from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
 from distrl.evaluation.report import make_report
 from distrl.experience.durable import replace
 from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_policy, prepare_torch
+from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
 from distrl.types import PolicyVersion
 
@@ -61,7 +61,8 @@ def _beat(life: Life, what: str) -> None:
 
 
 def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count: int, *, name: str) -> None:
-    policy = make_policy(life.config)
+    sight = make_sight(life.config)
+    policy = make_policy(life.config, sight)
     try:
         weights.load(policy, version)
     except StoreError as error:
@@ -76,6 +77,7 @@ def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count:
         config=life.config,
         seed=life.config.run.seed,
         beat=lambda done: _beat(life, f"evaluating version {version.version}: {done} of {len(tasks)}"),
+        keep_frame=None if sight is None else sight.put,
     )
     report = make_report(evaluate(policy, tasks, how), suite=life.config.tasks.suite, version=version.version)
     life.run.evaluations.mkdir(exist_ok=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+from distrl.experience.frame_memory import RecentFrames
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
+from distrl.learner.demonstrations import camera, demonstrate, demonstration_tasks
 from distrl.learner.loop import Learner, LearnerParts
-from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
+from distrl.learner.stream import DemonstrationStream
+from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, prepare_torch
+from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
 
 METRICS_EVERY_UPDATES = 20
@@ -80,15 +83,18 @@ def learn(life: Life) -> None:
     recovered = store.recover()
     if recovered:
         life.log.write("recovered", episodes=recovered)
+    seen = make_sight(config, life.run)
+    sight = RecentFrames(0) if seen is None else seen
     parts = LearnerParts(
         config=config,
-        policy=make_policy(config),
+        policy=make_policy(config, sight, learning=True),
         algorithm=make_algorithm(config),
         store=store,
         weights=WeightsFolder(life.run.weights, keep=config.learner.keep_versions),
         checkpoints=CheckpointFolder(life.run.checkpoints),
         report=report,
         fitting=make_fitting(config),
+        look=camera(config, sight),
     )
     learner = Learner(parts)
     report.attach(learner)
@@ -97,26 +103,59 @@ def learn(life: Life) -> None:
     elif life.stopping():
         return
     else:
-        _warm_start(life, parts)
+        _warm_start(life, parts, sight)
         learner.keep_demonstrations()
     learner.run(life.stopping)
 
 
-def _warm_start(life: Life, parts: LearnerParts) -> None:
-    config = parts.config
-    if not config.warm_start.demonstrations:
+def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames) -> None:
+    warm_start = parts.config.warm_start
+    if not warm_start.demonstrations:
         return
+    samples, loss = _clone_stream(life, parts, sight) if warm_start.samples else _clone_all(life, parts)
+    life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)
+
+
+def _clone_all(life: Life, parts: LearnerParts) -> tuple[int, float]:
+    """Hold all demonstrations in memory and go over them; how many steps they have, and the last loss."""
+    config = parts.config
     random, tasks = Random(config.run.seed), demonstration_tasks(config)
     examples = []
     for done, task in enumerate(tasks):
         _beat(life, f"watching the oracle: {done} of {len(tasks)} demonstrations")
-        pairs = demonstrate([task], config.devices.wild, history=config.rollout.history)
+        pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=parts.look)
         examples += examples_for(parts.policy, pairs)
     loss = clone(
         parts.policy, examples, config.warm_start, random=random,
         beat=lambda share: _beat(life, f"cloning {len(tasks)} demonstrations: {share:.0%}"),
     )  # fmt: skip
-    life.log.write("warm_start", demonstrations=config.warm_start.demonstrations, examples=len(examples), loss=loss)
+    return len(examples), loss
+
+
+def _clone_stream(life: Life, parts: LearnerParts, sight: RecentFrames) -> tuple[int, float]:
+    """Clone demonstrations as they are drawn; how many steps there were, and the last loss."""
+    config, policy = parts.config, parts.policy
+    words = "cloning a stream: its processes are starting"
+
+    def take() -> list[Example]:
+        shown = stream.take(config.warm_start.batch, waiting=lambda: _beat(life, words))
+        _beat(life, words)
+        for one in shown:
+            if one.picture:
+                sight.put(one.picture)
+        return examples_for(policy, ((one.observation, one.action) for one in shown))
+
+    def tell(now: Cloned) -> None:
+        nonlocal words
+        words = f"cloning a stream: {now.share:.0%}, {now.samples} steps, {now.per_s:.0f}/s, loss {now.loss:.3f}"
+        figures = {"samples": now.samples, "loss": now.loss, "certain": now.certain, "per_s": now.per_s}
+        life.metrics.write(
+            "warm_start", role="learner", **{f"warm_start/{name}": value for name, value in figures.items()}
+        )
+
+    with DemonstrationStream(config, random=Random(config.run.seed)) as stream:
+        last = clone_stream(policy, take, config.warm_start, tell=tell)
+    return last.samples, last.loss
 
 
 def _beat(life: Life, what: str) -> None:

@@ -29,14 +29,25 @@ FIXED = {
     "tasks.": OTHER_TASKS,
     "devices.kind": OTHER_TASKS,
     "devices.wild.": OTHER_TASKS,
+    "devices.picture_width": "the policy was trained on such pictures",
     "rollout.history": "the policy was trained on it",
     "policy.": "the weights would not fit",
     "warm_start.": "it is over",
     "algorithm.name": "what it trains beside the policy would not fit",
 }
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
-FREE = ("policy.rename_share",)
-"""Exceptions: what only varies the training."""
+FREE = (
+    "policy.device",
+    "policy.rename_share",
+    "policy.pixel.jitter",
+    "policy.pixel.shelf",
+    "policy.vlm.dtype",
+    "policy.vlm.fast",
+    "policy.vlm.decide_batch",
+    "policy.vlm.score_batch",
+    "policy.vlm.gradient_checkpointing",
+)
+"""Exceptions: where and how a policy computes, and what only varies the training."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

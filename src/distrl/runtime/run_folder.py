@@ -19,6 +19,7 @@ from distrl.config.load import config_hash, dump_toml, load_config
 from distrl.config.schema import Config
 from distrl.errors import StoreError, closest
 from distrl.experience.durable import replace, storage_errors
+from distrl.telemetry.gpu import ask_driver
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
 """What the owner of a disk can mend."""
@@ -122,6 +123,7 @@ def describe_machine(config: Config) -> dict[str, str | int | dict[str, str]]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count() or 1,
+        "gpus": ", ".join(ask_driver("name")),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         "config_hash": config_hash(config),
         "packages": {name: _version(name) for name in PACKAGES},

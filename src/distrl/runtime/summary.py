@@ -52,9 +52,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Stopped before its budget was spent: it can be resumed."""
     seed: int
     config_hash: str
+    gpu_utilisation: float | None = None
+    """While workers were collecting, in the last session; None without a GPU."""
 
 
-def summarise(run: RunFolder, config: Config, spent: Spent, *, interrupted: bool = False) -> Summary:
+def summarise(
+    run: RunFolder,
+    config: Config,
+    spent: Spent,
+    *,
+    interrupted: bool = False,
+    gpu_utilisation: float | None = None,
+) -> Summary:
     """The figures of a run that has ended, also written to its folder."""
     with ExperienceStore(run.experience) as store:
         store.recover(temporary_age_s=0.0)
@@ -92,6 +101,7 @@ def summarise(run: RunFolder, config: Config, spent: Spent, *, interrupted: bool
         interrupted=interrupted,
         seed=config.run.seed,
         config_hash=config_hash(config),
+        gpu_utilisation=gpu_utilisation and round(gpu_utilisation, 4),
     )
     replace(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
     return summary

@@ -14,10 +14,13 @@ from distrl.experience.store import ExperienceStore, StoreStats
 from distrl.runtime.base import RoleStatus, role_names, worker_names
 from distrl.runtime.local import LocalRuntime
 from distrl.runtime.locks import take
+from distrl.runtime.placement import uses_gpu
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, disk_errors
 from distrl.runtime.spent import Spent, is_over, read_spent
 from distrl.runtime.summary import Summary, summarise
+from distrl.telemetry.events import EventLog
+from distrl.telemetry.gpu import GpuMeter, GpuReading
 
 TEND_S = 0.1
 COUNT_EVERY_S = 1.0
@@ -58,6 +61,9 @@ class Session:
         self._phase = "starting"
         self._saved_s = self._counted_s = 0.0
         self._counted: StoreStats | None = None
+        self._metrics = EventLog(run.metrics)
+        self._gpu: GpuMeter | None = None
+        self._gpu_utilisation: float | None = None
         self.interrupted = False
         """Set from outside to finish and save before the budget is spent."""
 
@@ -67,9 +73,18 @@ class Session:
         try:
             with disk_errors(self._run.path):
                 adopt(self._run, self._config)
+                self._gpu = GpuMeter(self._note_gpu) if uses_gpu(self._config) else None
                 self._tend_roles()
-                return summarise(self._run, self._config, self.spent(), interrupted=self.interrupted)
+                return summarise(
+                    self._run,
+                    self._config,
+                    self.spent(),
+                    interrupted=self.interrupted,
+                    gpu_utilisation=self._gpu_utilisation,
+                )
         finally:
+            if self._gpu is not None:
+                self._gpu.close()
             self._store.close()
             lock.release()
 
@@ -84,6 +99,10 @@ class Session:
         finally:
             self._runtime.stop()
             self._save()
+
+    def _note_gpu(self, reading: GpuReading) -> None:
+        figures = {"gpu/utilisation": reading.utilisation, "gpu/memory_mb": reading.memory_mb}
+        self._metrics.write("gpu", role="supervisor", **figures)
 
     def spent(self) -> Spent:
         """What the run has used, earlier sessions included."""
@@ -108,8 +127,11 @@ class Session:
                 self._collecting_since_s, self._phase = time.time(), "training"
                 for stale in (self._run.summary, self._run.evaluations / "after.json"):
                     stale.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
+                if self._gpu is not None:
+                    self._gpu.reset()
             self._turn()
         self._busy_s = self._runtime.busy_s()
+        self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
         self._collect_s, self._collecting_since_s = self._collected_s(), None
 
     def _has_weights(self) -> bool:

@@ -15,7 +15,8 @@ Made from `src/distrl/telemetry/metrics.py` by `make docs`; edit the text there.
 
 Each role appends a line of JSON to `metrics.jsonl` in the run folder: `time_s`, `event` (the kind of role), `role` (its
 name, such as `worker-1`) and the values below. A worker writes every 20 turns of its loop (about five seconds), the
-learner every 20 updates, the evaluator after every evaluation. The same values, without the part before the first
+learner every 20 updates (every 25 batches of a streamed warm start), the evaluator after every evaluation, the
+supervisor every two seconds where there is a GPU. The same values, without the part before the first
 slash, are the `figures` of a role's heartbeat in `pulses/`.
 
 Counters of a worker start at 0 when its process does. Those of the learner are kept in its checkpoints.

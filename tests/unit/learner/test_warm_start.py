@@ -1,14 +1,29 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import msgspec
+import pytest
 import torch
 
 from distrl.config.schema import Config, TasksConfig, WarmStartConfig
-from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
+from distrl.errors import RoleCrashed
+from distrl.learner.warm_start import (
+    RISE,
+    Cloned,
+    Example,
+    clone,
+    clone_stream,
+    demonstrate,
+    demonstration_tasks,
+    examples_for,
+    pace,
+)
 from distrl.types import Finish, Goal, Want
+from support.faketime import FakeTime
 from support.lessons import UNRULY, some_tasks, tiny_policy
+from support.pixels import pictured, tiny_pixels
 
 TASKS = some_tasks("sim-general", 6)
 
@@ -36,6 +51,14 @@ def test_cloning_is_the_same_for_the_same_seed() -> None:
     for policy in clones:
         clone(policy, examples, WarmStartConfig(epochs=2), random=Random(3), beat=lambda share: None)
     assert clones[0].dump() == clones[1].dump()
+
+
+def test_a_past_action_refers_to_the_picture_that_it_was_decided_on() -> None:
+    seen = [observation for observation, _ in pictured()]
+    assert any(observation.recent for observation in seen)
+    for before, after in pairwise(seen):
+        if after.recent:
+            assert after.recent[-1].screenshot == before.screenshot != ""
 
 
 def test_demonstrations_are_whole_episodes_with_the_history_that_a_policy_would_see() -> None:
@@ -73,3 +96,66 @@ def test_what_the_grammar_cannot_say_is_left_out_of_the_examples() -> None:
     pairs = demonstrate(TASKS[:1], UNRULY, history=6)
     unsaid = (pairs[0][0], Finish(answer="nothing on this screen says so"))
     assert len(examples_for(policy, [unsaid, *pairs])) == len(pairs)
+
+
+# --- as a stream ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_with_pictures_makes_what_it_shows_likelier() -> None:
+    policy = tiny_pixels(learning=True)
+    examples = examples_for(policy, pictured())[:12]
+    encoded, choices = [item for item, _ in examples], [choice for _, choice in examples]
+    with torch.no_grad():
+        before = policy.score(encoded, choices).logp_N
+    told: list[Cloned] = []
+    config = WarmStartConfig(samples=12 * 40, learning_rate=5e-3)
+    last = clone_stream(policy, lambda: examples, config, tell=told.append)
+    with torch.no_grad():
+        after = policy.score(encoded, choices).logp_N
+    assert float(after.mean()) > float(before.mean()) + 1.0
+    assert told[0].loss > told[-1].loss
+    assert last == told[-1]
+    assert (last.share, last.samples) == (1.0, 12 * 40)
+    assert last.certain == pytest.approx(float((after > -0.6931).float().mean()), abs=0.2)
+
+
+def endless(examples: list[Example], time: FakeTime) -> list[Example]:
+    time.now_s += 1.0
+    return examples
+
+
+def test_a_stream_ends_after_its_samples_or_its_minutes_whichever_come_first() -> None:
+    policy, time = tiny_policy(), FakeTime()
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))[:2]
+    short = WarmStartConfig(samples=10_000, minutes=0.2)
+    last = clone_stream(policy, lambda: endless(examples, time), short, tell=lambda now: None, clock=time.clock)
+    assert (last.samples, last.share, last.per_s) == (24, 1.0, 2.0)
+    few = WarmStartConfig(samples=6, minutes=5.0)
+    last = clone_stream(policy, lambda: endless(examples, time), few, tell=lambda now: None, clock=time.clock)
+    assert (last.samples, last.share) == (6, 1.0)
+
+
+def test_the_learning_rate_of_a_stream_rises_and_then_falls() -> None:
+    shares = [step / 200 for step in range(201)]
+    paces = [pace(share) for share in shares]
+    top = paces.index(max(paces))
+    assert shares[top] == pytest.approx(RISE)
+    assert paces[top] == 1.0
+    assert paces[: top + 1] == sorted(paces[: top + 1])
+    assert paces[top:] == sorted(paces[top:], reverse=True)
+    assert 0 < paces[0] < 0.05
+    assert paces[-1] == pytest.approx(0.05)
+
+
+def test_a_stream_that_diverges_ends_with_the_fix() -> None:
+    policy = tiny_policy()
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))
+    with torch.no_grad():
+        next(policy.network.parameters()).fill_(float("nan"))
+    with pytest.raises(RoleCrashed, match=r"lower warm_start\.learning_rate"):
+        clone_stream(policy, lambda: examples, WarmStartConfig(samples=1), tell=lambda now: None)
+
+
+def test_a_stream_of_which_nothing_can_be_said_is_refused() -> None:
+    with pytest.raises(RoleCrashed, match="can say nothing"):
+        clone_stream(tiny_policy(), lambda: [], WarmStartConfig(samples=1), tell=lambda now: None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from distrl.errors import StoreError
-from distrl.rollout.batching import Batcher, all_or_first_error
-from distrl.types import Action, Decision, Observation
+from distrl.rollout.batching import Batcher, Batching, all_or_first_error
+from distrl.types import Action, Decision, Observation, Press
 from support.rollouts import HANGS_S, Published, ScriptedPolicy, make_batcher
 
 SEEN = Observation(instruction="Turn the Wi-Fi on")
@@ -149,3 +150,64 @@ def test_what_runs_beside_the_tasks_is_not_waited_for() -> None:
         beside.cancel()
 
     asyncio.run(scene())
+
+
+# --- beside the event loop
+
+
+def aside(policy: ScriptedPolicy, weights: Published | None = None) -> Batcher:
+    return Batcher(policy, weights, Batching(batch_size=8, batch_wait_s=0.0, temperature=1.0, seed=0, aside=True))
+
+
+def test_the_event_loop_goes_on_while_a_batch_is_decided_aside() -> None:
+    turned = threading.Event()
+
+    def act(seen: Observation) -> Action:
+        assert turned.wait(HANGS_S), "the loop stood still"
+        return Press("back")
+
+    async def scene() -> None:
+        batcher = aside(ScriptedPolicy(act))
+        deciding = asyncio.create_task(batcher.run())
+        asking = asyncio.create_task(batcher.decide(SEEN))
+        await asyncio.sleep(0.01)
+        turned.set()
+        assert (await asking)[0].action == Press("back")
+        deciding.cancel()
+
+    asyncio.run(scene())
+
+
+def test_weights_are_not_changed_under_a_batch_that_is_decided_aside() -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def act(seen: Observation) -> Action:
+        started.set()
+        assert go_on.wait(HANGS_S)
+        return Press("back")
+
+    async def scene() -> None:
+        policy, weights = ScriptedPolicy(act), Published(1)
+        batcher = aside(policy, weights)
+        deciding = asyncio.create_task(batcher.run())
+        asking = asyncio.create_task(batcher.decide(SEEN))
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        weights.newest = 2
+        batcher.swap()
+        assert policy.weights == b"1"
+        go_on.set()
+        assert (await asking)[1] == 1
+        batcher.swap()
+        assert (policy.weights, batcher.version) == (b"2", 2)
+        deciding.cancel()
+
+    asyncio.run(scene())
+
+
+def test_an_error_aside_ends_the_batcher_as_any_other() -> None:
+    def act(seen: Observation) -> Action:
+        raise StoreError("the picture is gone")
+
+    with pytest.raises(StoreError, match="the picture is gone"):
+        ask(aside(ScriptedPolicy(act)), 2)

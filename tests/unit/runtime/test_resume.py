@@ -108,6 +108,18 @@ def test_everything_that_is_fixed_is_a_setting() -> None:
     assert [key for key in FREE if key not in settings()] == []
 
 
+def test_a_run_may_move_to_another_processor_and_vary_its_pictures_otherwise_but_not_see_others(tmp_path: Path) -> None:
+    flags: dict[str, Value] = {"run.root": str(tmp_path), "policy.kind": "pixel", "rollout.keep_screenshots": True}
+    config = load_config(None, flags)
+    run = create_run(config, now=datetime(2026, 5, 4))
+    adopt(run, config)
+    moved = {"policy.device": "auto", "learner.device": "auto", "policy.pixel.jitter": "0", "policy.pixel.shelf": "9"}
+    assert settings_to_resume(run, moved).policy.pixel.shelf == 9
+    for key, value in {"policy.pixel.width": "32", "devices.picture_width": "224", "warm_start.samples": "9"}.items():
+        with pytest.raises(UsageError, match=f"{key} was .* cannot change"):
+            settings_to_resume(run, {key: value})
+
+
 def test_the_command_line_says_so_in_a_few_lines(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--resume", str(run.path), "--tasks.suite", "sim-general"]) == 2
     message = capsys.readouterr().err

@@ -19,7 +19,7 @@ from distrl.devices.sim import phone
 from distrl.devices.sim.apps import INCIDENTAL
 from distrl.devices.sim.faults import Fault, Faults
 from distrl.devices.sim.latency import Latency
-from distrl.devices.sim.layout import Screen, elements_of
+from distrl.devices.sim.layout import WIDTH, Screen, elements_of
 from distrl.devices.sim.state import Contents, PhoneState, end_state
 from distrl.devices.sim.world import start_state
 from distrl.errors import DeviceError, DeviceLost
@@ -37,6 +37,8 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True):
     faults: FaultConfig = FaultConfig()
     seed: int = 0
     """Decides delays and faults, together with the phone's name; content comes from each task."""
+    picture_width: int = 360
+    """Of its screenshots, in pixels; they are twice as high."""
     slow_machine: bool = False
     """Puts the phone on a machine half as fast, whatever the seed says."""
 
@@ -59,6 +61,7 @@ class SimDevice:
         self.busy_s = 0.0
         """Seconds that the phone itself needed for its work: neither idle nor lost."""
         self._wild = settings.wild
+        self._scale = settings.picture_width / WIDTH
         self._latency = Latency(settings.latency, device=name, seed=settings.seed, slow_machine=settings.slow_machine)
         self._faults = Faults(settings.faults, device=name, seed=settings.seed)
         self._sleep, self._clock = sleep, clock
@@ -105,7 +108,7 @@ class SimDevice:
 
         self._refuse_if_lost()
         await self._spend(self._latency.screenshot_s())
-        picture = encode_jpeg(draw(self.state))
+        picture = encode_jpeg(draw(self.state, self._scale))
         return picture[: len(picture) // 2] if self._faults.next_frame_is_damaged() else picture
 
     async def perform(self, action: Action) -> Performed:

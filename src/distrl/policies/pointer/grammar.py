@@ -71,7 +71,7 @@ def to_choice(action: Action, observation: Observation) -> Choice | None:
             found = find(observation.instruction, text)
             return (TYPE, *found) if found and found[1] - found[0] < LONGEST_SPAN else None
         case Swipe():
-            return (KINDS.index(_direction(action)), 0, 0)
+            return (KINDS.index(direction(action)), 0, 0)
         case _:
             kind = next((name for name, plain in PLAIN.items() if plain == action), None)
             return (KINDS.index(kind), 0, 0) if kind else None
@@ -107,7 +107,8 @@ def _labelled(observation: Observation, text: str) -> int | None:
     )
 
 
-def _direction(swipe: Swipe) -> str:
+def direction(swipe: Swipe) -> str:
+    """The kind of a swipe: where the content scrolls to, or where the finger moves sideways."""
     across, down = swipe.to_x - swipe.x, swipe.to_y - swipe.y
     if abs(across) > abs(down):
         return "left" if across < 0 else "right"

@@ -42,9 +42,16 @@ START = frozenset((
     "notes-pin",
 ))  # fmt: skip
 """A dozen short everyday templates of the general suite, few enough to be learnt in minutes on a laptop."""
+TOUCH = frozenset((
+    "clock-alarm-switch", "clock-delete-alarm", "contacts-call", "contacts-delete", "contacts-favourite",
+    "mail-archive", "messages-delete", "messages-mute", "music-like-song", "music-play-song", "notes-delete",
+    "notes-pin",
+))  # fmt: skip
+"""A dozen short templates that want something done and nothing answered, for policies that cannot read text out."""
 
 SUITES: dict[str, Suite] = {
     "sim-start": Suite("sim-start", [template for template in GENERAL if template.name in START], sizes=SIZES),
+    "sim-touch": Suite("sim-touch", [template for template in GENERAL if template.name in TOUCH], sizes=SIZES),
     "sim-general": Suite("sim-general", GENERAL, sizes=SIZES),
     "sim-shopping": Suite("sim-shopping", SHOPPING, sizes=SIZES),
 }

@@ -1,0 +1,67 @@
+"""The distribution over choices of a policy that points and copies: a kind, then what the kind needs.
+
+Kinds come in one order everywhere: first those that point, one per pointing head, then the one that types a span of
+the instruction, then those that need nothing. Everything that can be said is enumerable, so entropy is exact.
+Suffixes: B batch, K kinds, H pointing heads, E what can be pointed at, I words, S spans (first word by last word).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Choice = tuple[int, int, int]
+"""Kind, then what is pointed at or the first word, then the last word."""
+
+
+class Spread:
+    """Normalised log-probabilities at one temperature."""
+
+    def __init__(self, kind_BK: Tensor, target_BHE: Tensor, span_BII: Tensor, *, temperature: float = 1.0) -> None:
+        self._kind_BK = torch.log_softmax(kind_BK / temperature, dim=-1)
+        self._target_BHE = torch.log_softmax(target_BHE / temperature, dim=-1)
+        self._num_words = span_BII.shape[-1]
+        self._span_BS = torch.log_softmax(span_BII.flatten(1) / temperature, dim=-1)
+        self._type = target_BHE.shape[1]
+
+    def sample(self, generator: torch.Generator, *, greedy: bool) -> list[Choice]:
+        """A choice for each row; `greedy` takes the likeliest kind and the likeliest of what it needs."""
+
+        def draw(logp: Tensor) -> Tensor:
+            return logp.argmax(-1) if greedy else torch.multinomial(logp.exp(), 1, generator=generator).squeeze(-1)
+
+        kinds, spans = draw(self._kind_BK).tolist(), draw(self._span_BS).tolist()
+        targets = draw(self._target_BHE.flatten(0, 1)).view(-1, self._type).tolist()
+        return [self._choice(kind, targets[i], spans[i]) for i, kind in enumerate(kinds)]
+
+    def _choice(self, kind: int, targets: list[int], span: int) -> Choice:
+        if kind < self._type:
+            return kind, targets[kind], 0
+        return (kind, span // self._num_words, span % self._num_words) if kind == self._type else (kind, 0, 0)
+
+    def logp(self, choices: Sequence[Choice]) -> Tensor:
+        """The log-probability of each row's choice."""
+        here = self._kind_BK.device
+        kind, first, last = torch.tensor(choices).to(here, non_blocking=True).unbind(-1)
+        rows = torch.arange(len(choices), device=here)
+        logp_B = self._kind_BK[rows, kind]
+        pointing = kind < self._type
+        head = kind.clamp(max=self._type - 1)
+        logp_B = logp_B + pointing * self._target_BHE[rows, head, first.where(pointing, torch.zeros_like(first))]
+        typing = kind == self._type
+        span = (first * self._num_words + last).where(typing, torch.zeros_like(first))
+        return logp_B + torch.where(typing, self._span_BS[rows, span], torch.zeros_like(logp_B))
+
+    def entropy(self) -> Tensor:
+        """Of the kind, plus what each kind's own choice adds, weighted by how likely the kind is."""
+        chance_BK = self._kind_BK.exp()
+        own_BH, span_B = _entropy(self._target_BHE), _entropy(self._span_BS)
+        return (
+            _entropy(self._kind_BK) + (chance_BK[:, : self._type] * own_BH).sum(-1) + chance_BK[:, self._type] * span_B
+        )
+
+
+def _entropy(logp: Tensor) -> Tensor:
+    return -(logp.exp() * logp).sum(-1)

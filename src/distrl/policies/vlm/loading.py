@@ -1,0 +1,157 @@
+"""A model from a local folder: checked first, then loaded from safetensors, never from the network and never from a pickle.
+
+Code that lies in the folder runs only where the configuration says so. What is wrong with a folder is said as a
+`ConfigError` with the fix; transformers' own errors are turned into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from distrl.config.schema import VlmConfig
+from distrl.errors import ConfigError
+from distrl.policies.vlm.folder import check_folder
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A language model and what belongs to it, as transformers has them."""
+
+    network: nn.Module
+    config: Any
+    tokenizer: Any
+    sees: bool
+    """Whether it takes pictures."""
+
+
+def load_model(config: VlmConfig, device: torch.device) -> Model:
+    """The model of `config.path`, in evaluation mode on `device`, without dropout."""
+    _refuse_without_packages()
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    set_verbosity_error()  # type: ignore[no-untyped-call]
+    folder = check_folder(config.path)
+    options = _options(config)
+    with _told(folder):
+        described = AutoConfig.from_pretrained(folder, **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+        factory, sees = _factory(described, folder)
+        network, found = factory.from_pretrained(
+            folder, dtype=weights_dtype(config, device), use_safetensors=True, output_loading_info=True, **options
+        )
+        network = _settle(network).to(device)
+    _refuse_gaps(folder, sorted(found["missing_keys"]))
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(
+            f"the tokenizer in {folder} has no end-of-text token",
+            expected="an eos_token, by which an answer ends",
+            fix=f"name it in {folder / 'tokenizer_config.json'}",
+        )
+    return Model(network=network, config=described, tokenizer=tokenizer, sees=sees)
+
+
+def _refuse_without_packages() -> None:
+    missing = [name for name in ("transformers", "peft") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"policy.kind = vlm needs {' and '.join(missing)}",
+            expected="distrl with its extra for language models",
+            fix='pip install -c constraints.txt -e ".[train,vlm]"',
+        )
+
+
+def load_processor(config: VlmConfig, kind: Literal["image", "whole"]) -> Any:
+    """What prepares pictures for the model of `config.path`: its image processor, or the one for text and pictures."""
+    from transformers import AutoImageProcessor, AutoProcessor
+
+    factory: Any = AutoImageProcessor if kind == "image" else AutoProcessor
+    with _told(Path(config.path)):
+        return factory.from_pretrained(config.path, backend="pil", **_options(config))
+
+
+def _options(config: VlmConfig) -> dict[str, Any]:
+    return {"trust_remote_code": config.trust_remote_code, "local_files_only": True}
+
+
+def weights_dtype(config: VlmConfig, device: torch.device) -> torch.dtype:
+    """What the weights are kept in: all-weights training keeps float32, into which small steps still fit."""
+    return torch.float32 if config.lora_rank == 0 else compute_dtype(config, device)
+
+
+def compute_dtype(config: VlmConfig, device: torch.device) -> torch.dtype:
+    """What the model computes with."""
+    if config.dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+
+
+def _factory(described: Any, folder: Path) -> tuple[Any, bool]:
+    """What loads a model of this kind, and whether it takes pictures."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    own_code = getattr(described, "auto_map", {})
+    for factory, sees in ((AutoModelForImageTextToText, True), (AutoModelForCausalLM, False)):
+        if type(described) in factory._model_mapping or factory.__name__ in own_code:
+            return factory, sees
+    raise ConfigError(
+        f"{folder} holds a {described.model_type} model, which cannot answer prompts",
+        expected="an image-text-to-text model or a causal language model",
+        fix="pick another model",
+    )
+
+
+def _refuse_gaps(folder: Path, missing: list[str]) -> None:
+    if missing:
+        raise ConfigError(
+            f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}",
+            expected="every tensor that config.json asks for",
+            fix="download the folder again, or give it the config.json that belongs to these weights",
+        )
+
+
+def _settle(network: Any) -> nn.Module:
+    """Evaluation mode, no dropout, and none of the sampling habits that came with the model.
+
+    The log-probability of an answer must be the same whenever it is computed.
+    """
+    from transformers import GenerationConfig
+
+    ends = network.generation_config.eos_token_id
+    network.generation_config = GenerationConfig(eos_token_id=ends)  # type: ignore[no-untyped-call]
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+    settled: nn.Module = network.eval()
+    return settled
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:
+        raise ConfigError(
+            f"the model in {folder} cannot be loaded: {str(error).strip().splitlines()[0][:300]}",
+            expected="a Hugging Face folder that the installed transformers can read",
+            fix=_fix(error),
+        ) from error
+
+
+def _fix(error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        return "take a smaller model, or run fewer processes on this GPU"
+    if "trust_remote_code" in str(error):
+        return "read the Python files in it, then set policy.vlm.trust_remote_code = true"
+    return "download the folder again, or update transformers"

@@ -1,0 +1,84 @@
+"""Answers as tokens: what may be said, how likely it was, how uncertain the model was, and padding for a batch.
+
+A log-probability is that of the whole answer, its end token included: the sum over its tokens. So is the entropy: at
+each token it is exact over the vocabulary, and the sum along a sampled answer is an unbiased estimate of the entropy
+over all answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from distrl.policies.vlm.eyes import Reading
+from distrl.policies.vlm.loading import Model
+
+Answer = tuple[int, ...]
+Inputs = dict[str, Tensor]
+"""Named inputs of a model, one row per prompt; the pictures of all rows lie in tensors of their own."""
+
+
+NEVER = -1e9
+"""Logit of what is forbidden: no chance at all, and none of the traps that infinity holds for gradients."""
+
+
+class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tokens end an answer, and which are no part of any."""
+
+    ends: tuple[int, ...]
+    """The first is the one to learn."""
+    padding: int
+    forbidden: tuple[int, ...]
+    """Stand for pictures and films: an answer with one of them could not be read again."""
+
+
+def vocabulary_of(model: Model) -> Vocabulary:
+    """The special tokens of a model."""
+    tokenizer, config = model.tokenizer, model.config
+    network: Any = model.network
+    also = network.generation_config.eos_token_id
+    ends = [tokenizer.eos_token_id, *(also if isinstance(also, list) else [] if also is None else [also])]
+    names = [
+        f"{what}_token_{how}" for what in ("image", "video", "vision_start", "vision_end") for how in ("id", "index")
+    ]
+    signs = {getattr(config, name, None) for name in names}
+    forbidden = {sign for sign in signs if sign is not None and sign not in ends}
+    padding = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    return Vocabulary(ends=tuple(dict.fromkeys(ends)), padding=padding, forbidden=tuple(sorted(forbidden)))
+
+
+def log_chances(logits: Tensor, vocabulary: Vocabulary, temperature: float = 1.0) -> Tensor:
+    """The log-probability of each token (last dimension), in float32; what is forbidden has none."""
+    logits = logits.float() / temperature
+    if vocabulary.forbidden:
+        never = torch.tensor(vocabulary.forbidden, device=logits.device)
+        logits = logits.index_fill(-1, never, NEVER)
+    return torch.log_softmax(logits, dim=-1)
+
+
+def entropy_of(logp: Tensor) -> Tensor:
+    """The entropy over the last dimension."""
+    return -(logp.exp() * logp).sum(-1)
+
+
+def pad(reading: Reading, answers: Sequence[Answer], padding: int) -> Inputs:
+    """Prompts filled up on the left and answers on the right, so that every answer begins in the same column."""
+    prompt = max(map(len, reading.ids))
+    answer = max(map(len, answers), default=0)
+
+    def table(rows: Sequence[Sequence[int]], tails: Sequence[Answer], filling: int) -> Tensor:
+        filled = [
+            [filling] * (prompt - len(row)) + [*row, *tail] + [filling] * (answer - len(tail))
+            for row, tail in zip(rows, tails, strict=True)
+        ]
+        return torch.tensor(filled)
+
+    zeros = [(0,) * len(tail) for tail in answers]
+    here = table([[1] * len(row) for row in reading.ids], [(1,) * len(tail) for tail in answers], 0)
+    numbered = {name: table(rows, zeros, 0) for name, rows in reading.per_token.items()}
+    ids = table(reading.ids, answers, padding)
+    return {"input_ids": ids, "attention_mask": here, **numbered, **reading.pictures}

@@ -1,0 +1,140 @@
+"""Demonstrations from processes of their own: what they draw, how it travels, and what happens when one dies."""
+
+from __future__ import annotations
+
+import sys
+from io import BytesIO
+from itertools import chain, islice
+from random import Random
+
+import pytest
+from PIL import Image
+
+from distrl.errors import RoleCrashed
+from distrl.experience.frames import reference_of
+from distrl.learner.demonstrations import demonstrate, demonstration_tasks
+from distrl.learner.demonstrator import Order, Shown, _pointing, draw, read, write
+from distrl.learner.stream import PATIENCE_S, DemonstrationStream
+from distrl.types import Observation, Tap, Value, Wait
+from support.faketime import FakeTime
+from support.pixels import TINY, pictured_screens, pixel_config
+
+CONFIG = pixel_config(
+    warm_start__demonstrations=6, warm_start__samples=40, warm_start__processes=2, warm_start__pointing_share=0.0
+)
+
+
+def steps_of(number: int, num: int) -> int:
+    """Steps of one process's share of the demonstrations."""
+    tasks = demonstration_tasks(CONFIG)[number::num]
+    return len(demonstrate(tasks, CONFIG.devices.wild, history=6))
+
+
+def drawn(count: int, *, number: int = 0, num: int = 1, **changes: Value) -> list[Shown]:
+    config = pixel_config(warm_start__demonstrations=6, **changes)
+    episodes = draw(Order(config=config, number=number, num=num))
+    return list(islice(chain.from_iterable(episodes), count))
+
+
+# --- what one process draws
+
+
+def test_every_step_comes_with_its_picture_in_the_size_of_the_phones() -> None:
+    for shown in drawn(12):
+        assert shown.observation.screenshot == reference_of(shown.picture)
+        assert Image.open(BytesIO(shown.picture)).size == (TINY.picture_width, TINY.picture_height)
+
+
+def test_the_first_turn_shows_the_demonstrations_themselves_and_later_ones_show_them_in_other_moods() -> None:
+    count = steps_of(0, 1)
+    shown = drawn(3 * count)
+    plain = demonstrate(demonstration_tasks(CONFIG), CONFIG.devices.wild, history=6)
+    first = [(one.observation.instruction, one.observation.recent, one.action) for one in shown[:count]]
+    assert sorted(map(repr, first)) == sorted(repr((seen.instruction, seen.recent, act)) for seen, act in plain)
+    assert {one.observation.instruction for one in shown} == {seen.instruction for seen, _ in plain}
+    new = {one.picture for one in shown[count:]} - {one.picture for one in shown[:count]}
+    assert len(new) > count
+
+
+def test_processes_share_the_demonstrations_and_show_none_twice() -> None:
+    said = [{one.observation.instruction for one in drawn(steps_of(n, 3), number=n, num=3)} for n in range(3)]
+    together = {task.instruction for task in demonstration_tasks(CONFIG)}
+    assert said[0] | said[1] | said[2] == together
+    assert sum(map(len, said)) == len(together)
+
+
+def test_more_processes_than_demonstrations_end_at_once() -> None:
+    assert drawn(5, number=6, num=7) == []
+
+
+def test_asked_for_screens_come_again_with_something_to_tap_by_name() -> None:
+    shown = drawn(40, warm_start__pointing_share=1.0)
+    asked = [one for one in shown if one.observation.instruction.startswith("Tap ")]
+    assert len(asked) >= 15
+    assert all(isinstance(one.action, Tap) and one.observation.recent == () for one in asked)
+    assert {one.picture for one in asked} <= {one.picture for one in shown if one not in asked}
+
+
+def test_what_is_asked_for_by_name_is_where_the_tap_goes() -> None:
+    seen = pictured_screens(1)[0]
+    for dice in range(20):
+        (asked,) = _pointing(seen, seen, b"", Random(dice))
+        name = asked.observation.instruction.removeprefix("Tap ")
+        (element,) = [e for e in seen.elements if (e.text or e.description) == name]
+        assert isinstance(asked.action, Tap)
+        assert element.clickable
+        assert element.bounds.contains(asked.action.x, asked.action.y)
+
+
+def test_elements_travel_only_to_a_policy_that_reads_them() -> None:
+    assert not any(one.observation.elements for one in drawn(5))
+    assert all(one.observation.elements for one in drawn(5, policy__kind="pointer"))
+
+
+def test_a_policy_that_does_not_look_gets_no_pictures() -> None:
+    assert {(one.picture, one.observation.screenshot) for one in drawn(5, policy__kind="pointer")} == {(b"", "")}
+
+
+# --- how it travels
+
+
+def test_what_is_written_is_read_back_and_a_torn_end_is_left_out() -> None:
+    steps = [Shown(observation=Observation(instruction=f"No {n}"), action=Wait(), picture=b"x" * n) for n in range(5)]
+    records = [tuple(steps), (), tuple(steps[:2])]
+    file = BytesIO()
+    write(records, file)
+    assert list(read(BytesIO(file.getvalue()))) == records
+    assert list(read(BytesIO(file.getvalue()[:-1]))) == records[:-1]
+    assert list(read(BytesIO(b"\0\0"))) == []
+
+
+def test_a_stream_mixes_what_its_processes_draw_and_leaves_none_behind() -> None:
+    with DemonstrationStream(CONFIG, random=Random(0)) as demonstrations:
+        batches = [demonstrations.take(8, lambda: None) for _ in range(4)]
+        processes = list(demonstrations._processes)
+    assert [len(batch) for batch in batches] == [8] * 4
+    assert len({one.observation.instruction for batch in batches for one in batch}) > 2
+    assert all(one.picture for batch in batches for one in batch)
+    assert all(process.poll() is not None for process in processes)
+
+
+def test_a_process_that_dies_is_named() -> None:
+    dies = (sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit(7)")
+    with (
+        DemonstrationStream(CONFIG, random=Random(0), command=dies) as demonstrations,
+        pytest.raises(RoleCrashed, match=r"process \d of the 2 .* ended with 7"),
+    ):
+        demonstrations.take(8, lambda: None)
+
+
+def test_a_stream_that_stays_dry_is_given_up_in_the_end() -> None:
+    time, sleeps = FakeTime(), (sys.executable, "-c", "import time; time.sleep(60)")
+
+    def waiting() -> None:
+        time.now_s += PATIENCE_S / 2
+
+    with (
+        DemonstrationStream(CONFIG, random=Random(0), clock=time.clock, command=sleeps) as demonstrations,
+        pytest.raises(RoleCrashed, match=f"no demonstration came for {PATIENCE_S:g} s"),
+    ):
+        demonstrations.take(8, waiting)

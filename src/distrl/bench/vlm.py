@@ -131,13 +131,12 @@ def build_model(shape: str, setting: Setting) -> Any:
     """A Qwen2.5-VL with random weights of this shape."""
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    config = Qwen2_5_VLConfig(
-        **_shape(shape),
-        image_token_id=IMAGE, vision_start_token_id=START, vision_end_token_id=END, video_token_id=4,
-        bos_token_id=5, eos_token_id=6, pad_token_id=0, tie_word_embeddings=True,
-    )  # fmt: skip
+    tokens = {"image_token_id": IMAGE, "vision_start_token_id": START, "vision_end_token_id": END, "video_token_id": 4}
+    others = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 0}
+    config = Qwen2_5_VLConfig(**_shape(shape), **tokens, **others, tie_word_embeddings=True)
+    make: Any = Qwen2_5_VLForConditionalGeneration
     with torch.device(setting.device):
-        model = Qwen2_5_VLForConditionalGeneration._from_config(config, dtype=getattr(torch, setting.dtype))
+        model = make._from_config(config, dtype=getattr(torch, setting.dtype))
     return model.to(setting.device).eval()
 
 

@@ -178,7 +178,7 @@ class Decoder:
             for tensor, old in zip((*moving, *msgspec.structs.astuple(self._out)), (*before, *kept), strict=True):
                 tensor.copy_(old)
 
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):

@@ -31,8 +31,8 @@ def suits(model: Any) -> bool:
 
     Its layers must all attend to everything before them, and its language head must have the last word.
     """
-    inner = getattr(model, "model", None)
-    language = getattr(inner, "language_model", inner)
+    inner: Any = getattr(model, "model", None)
+    language: Any = getattr(inner, "language_model", inner)
     built = all(hasattr(language, part) for part in ("layers", "embed_tokens", "norm")) and hasattr(model, "lm_head")
     if not built or not all(hasattr(getattr(layer, "self_attn", None), "k_proj") for layer in language.layers):
         return False

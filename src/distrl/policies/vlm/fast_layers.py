@@ -69,7 +69,7 @@ def _taller(weight: Tensor, rows: int) -> Tensor:
 
 
 def _gate(gate: Tensor, up: Tensor) -> Tensor:
-    return _joined_gate()(gate, up) if gate.is_cuda else _plain_gate(gate, up)  # type: ignore[no-any-return]
+    return _joined_gate()(gate, up) if gate.is_cuda else _plain_gate(gate, up)
 
 
 def _plain_gate(gate: Tensor, up: Tensor) -> Tensor:

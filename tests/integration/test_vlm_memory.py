@@ -9,7 +9,7 @@ from distrl.config.schema import VlmConfig
 from distrl.policies.vlm.memory import KNOWN, Shape, adapter_parameters, learner_bytes, table, worker_bytes
 from support.vlms import BODY, tiny_vlm
 
-PAGE = Path(__file__).parents[3] / "docs" / "vlm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
 SMALL = KNOWN[0]
 
 

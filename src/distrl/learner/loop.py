@@ -217,8 +217,11 @@ class Learner:
             return False
         # In sync mode nobody plays on while the learner waits, so a round must do, however small it is.
         first = 1 if learning.mode == "sync" else learning.first_update_episodes
-        if self.episodes < first or not self._replay.num_eligible:
+        if self.episodes < first:
             report.waiting(f"episodes: {self.episodes} of the first {first} are in")
+            return False
+        if not self._replay.num_eligible:
+            report.waiting("an episode that can be read and is not too stale")
             return False
         if self.updates >= self.episodes * learning.updates_per_episode:
             report.waiting(f"new episodes: all {self.episodes} have had their updates")
@@ -279,7 +282,8 @@ class Learner:
         learning = self._parts.config.learner
         if learning.mode == "sync":
             # Also where a round was too small to earn an update: the workers wait for the next version.
-            due = self._round_is_in() and self.updates >= self.episodes * learning.updates_per_episode
+            learnt = self.updates >= self.episodes * learning.updates_per_episode or not self._replay.num_eligible
+            due = self._round_is_in() and learnt
         else:
             late = self._parts.clock() - self._published_s >= self.publish_interval_s()
             due = late and self.updates != self._last_version_at_update

@@ -238,6 +238,17 @@ def test_in_sync_mode_the_learner_waits_for_the_round_and_the_workers_for_the_ve
     assert (learner.updates, shop.newest_version()) == (8, 2)
 
 
+def test_in_sync_mode_a_round_of_which_nothing_can_be_read_brings_the_next_version_too(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 2}))
+    learner = shop.learner()
+    learner.publish()
+    shop.deliver(2)
+    for file in (tmp_path / "experience").rglob("*.ep"):
+        file.write_bytes(b"damaged")
+    learner.step()
+    assert (learner.unreadable, learner.updates, learner.version) == (2, 0, 1)
+
+
 @pytest.mark.parametrize("settings", [{"first_update_episodes": 50}, {"updates_per_episode": 0.01}])
 def test_in_sync_mode_a_full_round_always_brings_a_version_so_that_nobody_waits_for_ever(
     tmp_path: Path, settings: dict[str, object]

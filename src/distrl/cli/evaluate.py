@@ -49,13 +49,13 @@ def _evaluate(args: argparse.Namespace) -> Report:
     from distrl.evaluation.report import make_report
     from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
 
-    folder, checkpoint = _locate(args.run)
+    folder, checkpoint = locate(args.run)
     config = _on_this_machine(_with_tasks(folder.config(), args))
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
     sight = make_sight(config)
     policy = make_policy(config, sight)
-    version = _load(policy, folder, checkpoint)
+    version = load_weights(policy, folder, checkpoint)
     tasks = held_out(config, args.episodes, args.split)
     keep = None if sight is None else sight.put
     how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)), keep_frame=keep)
@@ -63,7 +63,7 @@ def _evaluate(args: argparse.Namespace) -> Report:
     return make_report(found, suite=config.tasks.suite, version=version)
 
 
-def _locate(path: Path) -> tuple[RunFolder, Path | None]:
+def locate(path: Path) -> tuple[RunFolder, Path | None]:
     """The run folder, and the checkpoint where one was named."""
     from distrl.runtime.run_folder import open_run
 
@@ -92,7 +92,7 @@ def _on_this_machine(config: Config) -> Config:
     return replace(config, policy=replace(config.policy, device=device))
 
 
-def _load(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
+def load_weights(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
     """Put the weights in and return their version."""
     from distrl.learner.checkpoint import read_checkpoint
     from distrl.learner.weights import WeightsFolder

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 VERBS = {
     "train": "train a policy while workers collect; with no config, on simulated phones",
     "evaluate": "success of a run or checkpoint on held-out tasks, with an interval",
+    "sft": "supervised learning from the successful episodes of a run",
+    "export": "the policy of a run as a folder for others, with a card",
     "status": "one screen about a live or finished run",
     "tasks": "list the suites, show a task, play one",
     "bench": "the measurements behind every claim",

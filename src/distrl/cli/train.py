@@ -56,6 +56,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     if args.resume is None:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
+        _check_model(config)
         check_devices(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None or args.overrides:
@@ -67,6 +68,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     folder = open_run(args.resume)
     config = folder.config()
     _check_tasks(config)
+    _check_model(config)
     check_devices(config)
     _refuse_finished(folder, config)
     return folder, config
@@ -80,6 +82,14 @@ def _check_tasks(config: Config) -> None:
     splits: tuple[Split, ...] = ("train", "test")
     for split in splits:
         TaskFeed(suite(config.tasks.suite), split, seed="check", max_oracle_steps=config.tasks.max_oracle_steps).next()
+
+
+def _check_model(config: Config) -> None:
+    """Raise now, before anything is written, where the folder of a language model is not one."""
+    from distrl.policies.vlm.folder import check_folder
+
+    if config.policy.kind == "vlm":
+        check_folder(config.policy.vlm.path)
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:

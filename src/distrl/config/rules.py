@@ -8,7 +8,8 @@ from distrl.errors import ConfigError
 
 def looks_at_pictures(config: Config) -> bool:
     """Whether the policy of this run reads screenshots."""
-    return config.policy.kind != "pointer"
+    policy = config.policy
+    return policy.kind == "pixel" or (policy.kind == "vlm" and policy.vlm.pictures)
 
 
 def check(config: Config) -> Config:
@@ -17,7 +18,8 @@ def check(config: Config) -> Config:
         raise ConfigError(
             f"policy.kind = {config.policy.kind} learns from screenshots, and rollout.keep_screenshots is off",
             expected="pictures in the store, for the learner to read",
-            fix="--rollout.keep_screenshots true",
+            fix="--rollout.keep_screenshots true"
+            + (", or --policy.vlm.pictures false" if config.policy.kind == "vlm" else ""),
         )
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):

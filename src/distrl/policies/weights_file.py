@@ -1,7 +1,10 @@
-"""A network's weights as the bytes of a safetensors file, and back, checked against the network."""
+"""Weights as the bytes of a safetensors file, and back, checked against what they are for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -10,12 +13,22 @@ from distrl.errors import StoreError
 
 
 def dump(network: nn.Module) -> bytes:
-    """The weights, wherever they are."""
-    return save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})
+    """The weights of a whole network, wherever they are."""
+    return dump_tensors(network.state_dict())
 
 
 def restore(network: nn.Module, data: bytes, *, source: str, expected: str) -> None:
     """Put the weights in `data` into `network`, or raise and change nothing; `expected` says what would fit."""
+    restore_tensors(network.state_dict(), data, source=source, expected=expected)
+
+
+def dump_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Some tensors by name, wherever they are."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def restore_tensors(own: Mapping[str, Tensor], data: bytes, *, source: str, expected: str) -> None:
+    """Put what is in `data` into the tensors in `own`, in place, or raise and change nothing."""
     try:
         tensors = load(data)
     except SafetensorError as error:
@@ -24,7 +37,6 @@ def restore(network: nn.Module, data: bytes, *, source: str, expected: str) -> N
             expected="a safetensors file",
             fix="pick another version or checkpoint",
         ) from error
-    own = network.state_dict()
     strange = [name for name in own.keys() | tensors.keys() if _shape(own, name) != _shape(tensors, name)]
     if strange:
         raise StoreError(
@@ -32,8 +44,10 @@ def restore(network: nn.Module, data: bytes, *, source: str, expected: str) -> N
             expected=expected,
             fix="use the config.toml that lies beside these weights",
         )
-    network.load_state_dict(tensors)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
 
 
-def _shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
+def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
     return tuple(tensors[name].shape) if name in tensors else None

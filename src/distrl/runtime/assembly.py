@@ -49,12 +49,15 @@ def make_policy(config: Config, pictures: Pictures | None = None, *, learning: b
     """A policy with fresh weights, on the device of the learner or of those who act; it sees with `pictures`."""
     if config.policy.kind == "pointer":
         return PointerPolicy(config.policy, seed=config.run.seed)
+    name, key = (config.learner.device, "learner.device") if learning else (config.policy.device, "policy.device")
+    device, pictures = torch_device(name, key=key), NoPictures() if pictures is None else pictures
+    if config.policy.kind == "vlm":
+        from distrl.policies.vlm.policy import VlmPolicy
+
+        return VlmPolicy(config.policy.vlm, seed=config.run.seed, fetch=pictures.get, device=device)
     from distrl.policies.pixel.policy import PixelPolicy, Seat
 
-    name, key = (config.learner.device, "learner.device") if learning else (config.policy.device, "policy.device")
-    seat = Seat(
-        pictures=NoPictures() if pictures is None else pictures, device=torch_device(name, key=key), learning=learning
-    )
+    seat = Seat(pictures=pictures, device=device, learning=learning)
     return PixelPolicy(config.policy.pixel, seat, seed=config.run.seed)
 
 

@@ -19,8 +19,7 @@ from torch import nn
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
-
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+from distrl.policies.vlm.folder import check_folder
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +36,10 @@ def load_model(config: VlmConfig, device: torch.device) -> Model:
     """The model of `config.path`, in evaluation mode on `device`, without dropout."""
     _refuse_without_packages()
     from transformers import AutoConfig, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
+    from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
+    set_verbosity_error()  # type: ignore[no-untyped-call]
     folder = check_folder(config.path)
     options = _options(config)
     with _told(folder):
@@ -81,30 +81,6 @@ def load_processor(config: VlmConfig, kind: Literal["image", "whole"]) -> Any:
 
 def _options(config: VlmConfig) -> dict[str, Any]:
     return {"trust_remote_code": config.trust_remote_code, "local_files_only": True}
-
-
-def check_folder(path: str) -> Path:
-    """The folder of a model, once its files look right."""
-    folder = Path(path)
-    if not path or not (folder / "config.json").is_file():
-        raise ConfigError(
-            f"policy.vlm.path = {path!r} is no model folder",
-            expected="a folder with config.json, a tokenizer and *.safetensors",
-            fix="hf download ORGANISATION/MODEL --local-dir FOLDER, then policy.vlm.path = FOLDER",
-        )
-    if any(folder.glob("*.safetensors")):
-        return folder
-    pickles = sorted(file.name for pattern in PICKLES for file in folder.glob(pattern))
-    if pickles:
-        raise ConfigError(
-            f"{folder / pickles[0]} is a pickle, which can run code when it is read",
-            expected="*.safetensors",
-            fix="download the safetensors version, or convert it where you trust its origin: "
-            "AutoModel….from_pretrained(FOLDER, use_safetensors=False).save_pretrained(NEW_FOLDER)",
-        )
-    raise ConfigError(
-        f"{folder} holds no weights", expected="*.safetensors beside config.json", fix="finish the download"
-    )
 
 
 def weights_dtype(config: VlmConfig, device: torch.device) -> torch.dtype:

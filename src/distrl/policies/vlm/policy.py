@@ -11,13 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
-from distrl.errors import StoreError
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
 from distrl.policies.vlm.adapters import add_adapters
@@ -30,6 +27,7 @@ from distrl.policies.vlm.loading import compute_dtype, load_model
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.prompt import Encoded, Prompter
 from distrl.policies.vlm.tokens import Answer, Inputs, entropy_of, log_chances, pad, vocabulary_of
+from distrl.policies.weights_file import dump_tensors, restore_tensors
 from distrl.types import Action, Decision, Observation, Unparsed
 
 CPU = torch.device("cpu")
@@ -198,32 +196,11 @@ class VlmPolicy:
     # weights
 
     def dump(self) -> bytes:
-        return save({name: tensor.detach().cpu().contiguous() for name, tensor in self._trained().items()})
+        return dump_tensors(self._trained())
 
     def restore(self, data: bytes, *, source: str) -> None:
-        try:
-            tensors = load(data)
-        except SafetensorError as error:
-            raise StoreError(
-                f"{source} cannot be read: {error}",
-                expected="a safetensors file",
-                fix="pick another version or checkpoint",
-            ) from error
-        own = self._trained()
-        strange = [name for name in own.keys() | tensors.keys() if _shape(own, name) != _shape(tensors, name)]
-        if strange:
-            raise StoreError(
-                f"{source} holds weights of another architecture: {min(strange)} does not fit",
-                expected=f"what is trained of {self.config.path} with policy.vlm.lora_rank = {self.config.lora_rank}",
-                fix="use the config.toml that lies beside these weights",
-            )
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
+        expected = f"what is trained of {self.config.path} with policy.vlm.lora_rank = {self.config.lora_rank}"
+        restore_tensors(self._trained(), data, source=source, expected=expected)
 
     def _trained(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self.network.named_parameters() if tensor.requires_grad}
-
-
-def _shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...] | None:
-    return tuple(tensors[name].shape) if name in tensors else None

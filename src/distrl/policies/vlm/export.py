@@ -1,0 +1,55 @@
+"""A trained policy as a Hugging Face folder: adapters to put on the model they came from, or a whole model.
+
+The value head goes into a file of its own: it is ours alone, and whoever serves the model does not need it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from distrl.errors import UsageError
+from distrl.policies.vlm.folder import PICKLES
+from distrl.policies.vlm.policy import VlmPolicy
+
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json", *PICKLES, "*.gguf", "*.onnx", "*.msgpack", "*.h5")
+"""What is not copied from the folder of the model: the weights are new."""
+
+
+def export_adapter(policy: VlmPolicy, folder: Path) -> None:
+    """Write `adapter_model.safetensors`, `adapter_config.json` and the value head into `folder`."""
+    if policy.config.lora_rank == 0:
+        raise UsageError(
+            "this run trained all weights: there is no adapter", expected="policy.vlm.lora_rank above 0", fix="--merged"
+        )
+    policy.network.model.peft_config["default"].base_model_name_or_path = Path(policy.config.path).name
+    # The embeddings are never trained; asked to find that out, peft would look for the model on its hub.
+    policy.network.model.save_pretrained(folder, save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # peft's own is a form to fill in
+    _export_value(policy, folder)
+
+
+def export_merged(policy: VlmPolicy, folder: Path) -> None:
+    """Write a whole model into `folder`, in the numbers of the one that it was: afterwards `policy` is of no more use."""
+    source = Path(policy.config.path)
+    shutil.copytree(source, folder, dirs_exist_ok=True, ignore=_not_for_copies)
+    network = policy.network.model
+    merged = network.merge_and_unload() if policy.config.lora_rank else network
+    merged.to(policy.native_dtype or torch.float32).save_pretrained(folder)
+    habits = source / "generation_config.json"
+    if habits.is_file():  # written anew just now, without what the model's makers had put there
+        shutil.copyfile(habits, folder / habits.name)
+    _export_value(policy, folder)
+
+
+def _not_for_copies(folder: str, names: list[str]) -> set[str]:
+    hidden = {name for name in names if name.startswith(".") or name == "README.md"}
+    return hidden | set(shutil.ignore_patterns(*WEIGHTS)(folder, names))
+
+
+def _export_value(policy: VlmPolicy, folder: Path) -> None:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.network.value.state_dict().items()}
+    save_file(tensors, folder / "value_head.safetensors")

@@ -1,0 +1,33 @@
+"""What a model's folder must look like, looked at without loading anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from distrl.errors import ConfigError
+
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def check_folder(path: str) -> Path:
+    """The folder of a model, once its files look right."""
+    folder = Path(path)
+    if not path or not (folder / "config.json").is_file():
+        raise ConfigError(
+            f"policy.vlm.path = {path!r} is no model folder",
+            expected="a folder with config.json, a tokenizer and *.safetensors",
+            fix="hf download ORGANISATION/MODEL --local-dir FOLDER, then policy.vlm.path = FOLDER",
+        )
+    if any(folder.glob("*.safetensors")):
+        return folder
+    pickles = sorted(file.name for pattern in PICKLES for file in folder.glob(pattern))
+    if pickles:
+        raise ConfigError(
+            f"{folder / pickles[0]} is a pickle, which can run code when it is read",
+            expected="*.safetensors",
+            fix="download the safetensors version, or convert it where you trust its origin: "
+            "AutoModel….from_pretrained(FOLDER, use_safetensors=False).save_pretrained(NEW_FOLDER)",
+        )
+    raise ConfigError(
+        f"{folder} holds no weights", expected="*.safetensors beside config.json", fix="finish the download"
+    )

@@ -1,0 +1,70 @@
+"""A whole small run of a vision-language model, as people start it, and what is left of it for others."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.run_folder import RunFolder
+from support.runs import check_exactly_once, distrl, flags, last_json
+from support.vlms import tiny_model
+
+CONFIG = Path(__file__).parents[2] / "configs" / "vlm.toml"
+TINY: dict[str, Any] = {
+    "run.minutes": 0,
+    "run.episodes": 6,
+    "tasks.max_oracle_steps": 3,
+    "devices.per_worker": 3,
+    "devices.picture_width": 90,
+    "devices.latency.profile": "instant",
+    "policy.device": "cpu",
+    "learner.device": "cpu",
+    "policy.vlm.dialect": "json",
+    "policy.vlm.elements": "false",
+    "policy.vlm.image_max_pixels": 8000,
+    "policy.vlm.answer_tokens": 24,
+    "policy.vlm.lora_rank": 4,
+    "policy.vlm.history_pictures": 1,
+    "warm_start.demonstrations": 2,
+    "learner.first_update_episodes": 2,
+    "learner.batch_trajectories": 2,
+    "learner.publish_every_s": 0.5,
+    "evaluation.episodes": 2,
+    "evaluation.devices": 2,
+}
+
+
+def test_a_vision_language_model_is_cloned_trained_evaluated_and_exported(tmp_path: Path) -> None:
+    settings = {**TINY, "policy.vlm.path": tiny_model("qwen2.5-vl"), "run.root": tmp_path / "runs"}
+    done = distrl("train", CONFIG, *flags(settings), "--json")
+    assert done.returncode == 0, done.stderr
+    summary = last_json(done.stdout)
+    run = RunFolder(next((tmp_path / "runs").glob("*/config.toml")).parent)
+    assert summary["episodes"] == check_exactly_once(run) >= 6
+    assert (summary["lost_episodes"], summary["restarts"]) == (0, 0)
+    assert summary["updates"] > 0
+    check_memory_of_pictures(run)
+    assert [path.name for path in run.logs.glob("*.out") if path.stat().st_size] == []  # only bugs write there
+    exported = distrl("export", run.path, tmp_path / "out", "--json")
+    assert exported.returncode == 0, exported.stderr
+    assert "adapter_model.safetensors" in last_json(exported.stdout)["files"]
+    assert "| after training | 0.0% [" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def check_memory_of_pictures(run: RunFolder) -> None:
+    """Each past action refers to the picture that it was decided on."""
+    with ExperienceStore(run.experience) as store:
+        for row in store.after(0, 1000):
+            steps = store.read(row.id).steps
+            for before, after in pairwise(steps):
+                assert after.observation.recent[-1].screenshot == before.observation.screenshot != ""
+
+
+def test_a_folder_that_is_no_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = distrl("train", CONFIG, "--policy.vlm.path", tmp_path, "--run.root", tmp_path / "runs")
+    assert done.returncode == 2
+    assert "hf download" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()

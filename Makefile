@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 LATER_TESTS := $(wildcard tests/integration tests/e2e)
+INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+MEND = look at what pip says above: mostly the network or the disk. Then the same command again, which goes on from here
+failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
 .PHONY: help train test check unit integration docs clean
 
@@ -53,8 +56,12 @@ clean:
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
-	@echo "== setting up .venv (a few minutes the first time)"
+	@echo "== setting up .venv: about two minutes and 1.6 GB of disk the first time"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "distrl needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 $(MAKECMDGOALS)")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[train,vlm,bench,dev]"
+	@echo "   1 of 3: making the virtual environment"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; $(call failed,1,install the venv module of Python (Debian and Ubuntu: apt install python3-venv)); }
+	@echo "   2 of 3: installing torch: the largest part; nothing is printed meanwhile"
+	@$(INSTALL) torch || { $(call failed,2,$(MEND)); }
+	@echo "   3 of 3: installing the other packages and distrl itself"
+	@$(INSTALL) -e ".[train,vlm,bench,dev]" || { $(call failed,3,$(MEND)); }
 	@touch $@

@@ -27,9 +27,11 @@ class Bounds(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def centre(self) -> tuple[float, float]:
+        """Where a tap on the middle goes."""
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
     def contains(self, x: float, y: float) -> bool:
+        """Whether a point is inside; the right and bottom edges belong to the neighbours."""
         return self.left <= x < self.right and self.top <= y < self.bottom
 
 
@@ -52,11 +54,15 @@ class UiElement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tap(msgspec.Struct, frozen=True, tag="tap"):
+    """Touch a point, in normalised coordinates from the top left."""
+
     x: float
     y: float
 
 
 class LongPress(msgspec.Struct, frozen=True, tag="long_press"):
+    """Touch a point and stay there."""
+
     x: float
     y: float
 
@@ -77,6 +83,8 @@ class TypeText(msgspec.Struct, frozen=True, tag="type"):
 
 
 class Press(msgspec.Struct, frozen=True, tag="press"):
+    """Press a key of the phone or its keyboard."""
+
     key: Literal["back", "home", "enter"]
 
 
@@ -251,6 +259,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reward: float = 0.0
     valid: bool = True
     changed: bool = True
+    content: int | None = None
+    """Which content the device held afterwards: equal numbers, equal content; 0: that of the start; None: not known."""
     device_s: float = 0.0
     """Seconds that the device took to perform the action and show the result."""
 

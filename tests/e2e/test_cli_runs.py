@@ -218,13 +218,15 @@ def test_a_root_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pytest
 
 
 def test_a_resumed_run_keeps_its_settings(copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "keeps its own settings" in refused(capsys, "train", "--resume", copy.path, "--run.seed", "4")
+    assert "run.seed was 3" in refused(capsys, "train", "--resume", copy.path, "--run.seed", "4")
     assert "keeps its own settings" in refused(capsys, "train", copy.config_file, "--resume", copy.path)
 
 
-def test_a_finished_run_is_not_resumed(copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_not_resumed(copy: RunFolder, finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in copy.path.rglob("*") if path.is_file()}
-    assert "is finished" in refused(capsys, "train", "--resume", copy.path)
+    said = refused(capsys, "train", "--resume", copy.path)
+    assert "is finished" in said
+    assert f"--run.episodes {2 * finished.summary['episodes']}" in said
     assert {path: path.stat().st_mtime_ns for path in copy.path.rglob("*") if path.is_file()} == before
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from support.runs import (
     living,
     num_episodes,
     reborn,
+    wait_until,
 )
 
 
@@ -126,9 +128,75 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(stage: Stage)
     assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "finished"
 
 
-def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(stage: Stage) -> None:
+def test_the_roles_of_a_supervisor_killed_early_end_by_themselves_and_the_run_goes_on_later(stage: Stage) -> None:
+    training = stage.begin(run__episodes=40, warm_start__demonstrations=200)
+    run = training.run
+    training.until(lambda: "learner" in living(run) and heartbeat(run, "learner").phase == "doing")
+    roles = {role: heartbeat(run, role).pid for role in living(run)}
+    training.process.kill()
+    training.process.wait()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in roles.values()))
+    assert living(run) == []
+    assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "stopped"
+
+    summary = stage.resume(training).finish()
+    assert (summary["lost_episodes"], summary["duplicate_episodes"], summary["restarts"]) == (0, 0, 0)
+    assert summary["episodes"] == check_exactly_once(run) >= 40
+
+
+def test_an_evaluator_that_is_killed_again_and_again_while_it_has_nothing_to_do_does_not_end_the_run(
+    stage: Stage,
+) -> None:
+    training = stage.begin(run__episodes=0, runtime__max_restarts=1)
+    run = training.run
+    for _ in range(3):
+        training.until(lambda: "evaluator" in living(run) and heartbeat(run, "evaluator").what == "its next turn")
+        killed = kill(run, "evaluator")
+        training.until(partial(reborn, run, "evaluator", killed))
+    training.process.send_signal(signal.SIGINT)
+    summary = training.finish()
+    assert (summary["restarts"], summary["interrupted"], summary["lost_episodes"]) == (3, True, 0)
+    assert summary["success_before"] is not None
+
+
+def test_settings_that_may_change_count_from_the_next_session_on(stage: Stage) -> None:
+    training = stage.begin(run__episodes=30)
+    run = training.run
+    assert training.finish()["interrupted"] is False
+    more = distrl(
+        "train",
+        "--resume",
+        run.path,
+        "--run.episodes",
+        60,
+        "--rollout.workers",
+        1,
+        "--learner.learning_rate",
+        0.0005,
+        "--json",
+    )
+    assert more.returncode == 0, more.stderr
+    summary = last_json(more.stdout)
+    assert summary["episodes"] == check_exactly_once(run) >= 60
+    changed = [(e["key"], e["was"], e["now"]) for e in read_events(run.log("supervisor")) if e["event"] == "setting"]
+    assert changed == [
+        ("run.episodes", 30, 60),
+        ("rollout.workers", 2, 1),
+        ("learner.learning_rate", 0.001, 0.0005),
+    ]
+    assert 0.0 < summary["device_utilisation"] <= 1.0
+
+
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(
+    stage: Stage, lockstep: bool
+) -> None:
     training = stage.begin(
-        run__episodes=50, learner__mode="sync", learner__round_episodes=10, learner__first_update_episodes=64
+        run__episodes=50,
+        learner__mode="sync",
+        learner__round_episodes=10,
+        learner__first_update_episodes=64,
+        rollout__lockstep=lockstep,
     )
     run = training.run
     training.until(lambda: num_episodes(run) >= 13)

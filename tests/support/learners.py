@@ -10,19 +10,22 @@ import msgspec
 import torch
 
 from distrl.algorithms.aride import ARide
-from distrl.algorithms.base import Algorithm, Lesson, Loss
+from distrl.algorithms.base import NO_CRITIC, Algorithm, Lesson, Loss
 from distrl.config.schema import Config
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
+from distrl.runtime.assembly import make_fitting
 from distrl.types import PolicyVersion
 from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
 
 SMALL: dict[str, dict[str, object]] = {
     "policy": {"width": 16, "layers": 1},
     "algorithm": {"critic_warmup_updates": 0},
+    "warm_start": {"keep": False},
+    "data": {"cut": False, "hindsight": False},
     "replay": {"capacity_steps": 400, "max_staleness": 4},
     "learner": {
         "batch_trajectories": 3,
@@ -61,7 +64,10 @@ class Hearer:
 class Noting:
     """An algorithm that teaches nothing: it notes its lessons, and is surprised by as much as each step's reward."""
 
-    def __init__(self) -> None:
+    critic = NO_CRITIC
+
+    def __init__(self, *, proximal_every_updates: int = 0) -> None:
+        self.proximal_every_updates = proximal_every_updates
         self.lessons: list[Lesson] = []
 
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
@@ -82,7 +88,7 @@ class Workshop:
     def __init__(
         self, folder: Path, config: Config | None = None, *, policy: Callable[[], Policy[Any]] = tiny_policy
     ) -> None:
-        self.folder, self.config, self._make_policy = folder, config or small_config(), policy
+        self.folder, self.config, self.make_policy = folder, config or small_config(), policy
         self.store = ExperienceStore(folder / "experience")
         self.weights = WeightsFolder(folder / "weights", keep=self.config.learner.keep_versions)
         self.checkpoints = CheckpointFolder(folder / "checkpoints")
@@ -93,7 +99,7 @@ class Workshop:
 
     def learner(self, algorithm: Algorithm | None = None) -> Learner:
         """A learner that has just been started."""
-        self.policy = self._make_policy()
+        self.policy = self.make_policy()
         return Learner(
             LearnerParts(
                 config=self.config,
@@ -103,6 +109,7 @@ class Workshop:
                 weights=self.weights,
                 checkpoints=self.checkpoints,
                 report=self.hearer,
+                fitting=make_fitting(self.config),
                 clock=lambda: self.now_s,
             )
         )

@@ -107,6 +107,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     """The critic's probability of success."""
     ratio: Sequence[float] = ()
     """pi / mu; empty: on policy."""
+    strayed: Sequence[float] = ()
+    """pi / prox; empty: the present policy is the proximal one."""
     chance: Sequence[float] = ()
     """pi(a); empty: 0.4."""
     entropy: Sequence[float] = ()
@@ -118,6 +120,16 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: float = 0.0
     weight: float = 1.0
     success: bool = False
+    example: bool = False
+    cut: Sequence[bool] = ()
+    """The steps that teach nothing; empty: all of them teach."""
+    teaches: Sequence[bool] = ()
+    """The other way round; empty: by `cut`."""
+    tells: Sequence[bool] = ()
+    """Empty: the outcome of every step may train a critic."""
+    instruction: str = "do it"
+    group: tuple[float, float] = (0.0, 0.0)
+    """Mean and deviation of the outcomes of its group."""
 
 
 def make_lesson(*rows: Drawn) -> Lesson:
@@ -125,19 +137,24 @@ def make_lesson(*rows: Drawn) -> Lesson:
     chance = _pad([row.chance or [0.4] * len(row.reward) for row in rows], filling=1.0)
     ratio = _pad([row.ratio or [1.0] * len(row.reward) for row in rows], filling=1.0)
     logp = chance.log()
-    mask = _pad([[1.0] * len(row.reward) for row in rows]).bool()
+    strayed = _pad([row.strayed or [1.0] * len(row.reward) for row in rows], filling=1.0)
     return Lesson(
         logp_BT=logp.clone().requires_grad_(),
         entropy_BT=_pad([row.entropy or [1.0] * len(row.reward) for row in rows]).requires_grad_(),
         value_logit_BT=torch.logit(_pad([row.value for row in rows], filling=0.5)).requires_grad_(),
         behaviour_logp_BT=logp - ratio.log(),
+        proximal_logp_BT=logp - strayed.log(),
         reward_BT=_pad([row.reward for row in rows]),
-        valid_BT=_pad([[float(ok) for ok in row.valid] or [1.0] * len(row.reward) for row in rows]).bool(),
-        changed_BT=_pad([[float(did) for did in row.changed] or [1.0] * len(row.reward) for row in rows]).bool(),
-        mask_BT=mask,
-        teaches_BT=mask,
-        tells_BT=mask,
+        valid_BT=_flags([row.valid for row in rows], rows),
+        changed_BT=_flags([row.changed for row in rows], rows),
+        mask_BT=_flags([() for _ in rows], rows),
+        teaches_BT=_flags([row.teaches or [not cut for cut in row.cut] for row in rows], rows),
+        tells_BT=_flags([row.tells for row in rows], rows) & ~torch.tensor([[row.example] for row in rows]),
         success_B=torch.tensor([float(row.success) for row in rows]),
+        example_B=torch.tensor([row.example for row in rows]),
+        instructions=tuple(row.instruction for row in rows),
+        group_mean_B=torch.tensor([row.group[0] for row in rows]),
+        group_std_B=torch.tensor([row.group[1] for row in rows]),
         false_claim_BT=_pad([[0.0] * (len(row.reward) - 1) + [float(row.false_claim)] for row in rows]).bool(),
         bootstrap_B=torch.tensor([row.bootstrap for row in rows]),
         weight_B=torch.tensor([row.weight for row in rows]),
@@ -147,6 +164,12 @@ def make_lesson(*rows: Drawn) -> Lesson:
 def gradient(leaf: Tensor) -> Tensor:
     """What a leaf has collected; zeros where nothing reached it."""
     return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+
+
+def _flags(marks: Sequence[Sequence[bool]], rows: Sequence[Drawn]) -> Tensor:
+    """Padded marks; an empty row of them is true on every step."""
+    full = [[float(mark) for mark in row] or [1.0] * len(drawn.reward) for row, drawn in zip(marks, rows, strict=True)]
+    return _pad(full).bool()
 
 
 def _pad(rows: Sequence[Sequence[float]], filling: float = 0.0) -> Tensor:

@@ -116,6 +116,14 @@ class Training:
             time.sleep(0.05)
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for something that happens without a `Training`, or fail."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s, "it took too long"
+        time.sleep(0.02)
+
+
 def num_episodes(run: RunFolder) -> int:
     """Episodes in the store; 0 before there is one."""
     if not (run.experience / "index.sqlite").exists():
@@ -160,10 +168,11 @@ def check_exactly_once(run: RunFolder) -> int:
     with ExperienceStore(run.experience) as store:
         rows, audit = store.after(0, 1_000_000), store.audit()
     assert (audit.missing, audit.duplicates) == ((), ())
-    acknowledged = [
-        event["id"] for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)
-        if event["event"] == "acknowledged"
-    ]  # fmt: skip
+    events = [event for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)]
+    finished, acknowledged = (
+        [event["id"] for event in events if event["event"] == name] for name in ("finished", "acknowledged")
+    )
+    assert set(acknowledged) <= set(finished)
     assert len(acknowledged) == len(set(acknowledged))
     assert set(acknowledged) <= {row.id for row in rows}
     checkpoint = CheckpointFolder(run.checkpoints).newest()

@@ -78,7 +78,12 @@ def tiny_model(family: str) -> Path:
 
 
 def tiny_vlm(
-    family: str = "text", *, seed: int = 0, fetch: Fetch | None = None, generate: Generate = generate, **settings: Any
+    family: str = "text",
+    *,
+    seed: int = 0,
+    fetch: Fetch | None = None,
+    generate: Generate | None = generate,
+    **settings: Any,
 ) -> VlmPolicy:
     """A policy over the tiny model of `family`, which finds its pictures in `PICTURES` unless told otherwise."""
     torch.set_num_threads(1)

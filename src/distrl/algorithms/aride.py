@@ -13,12 +13,13 @@ as in configs/aride-published.toml. docs/algorithms/aride.md says what differs a
 
 from __future__ import annotations
 
+import msgspec
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from distrl.algorithms.base import Lesson, Loss, mean_over
-from distrl.algorithms.targets import Course, Targets, retrace
+from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
+from distrl.algorithms.targets import Targets, retrace
 from distrl.config.schema import AlgorithmConfig
 
 ALMOST_ONE = 1.0 - 1e-4
@@ -27,6 +28,9 @@ ALMOST_ONE = 1.0 - 1e-4
 
 class ARide:
     """The algorithm with its switches set."""
+
+    critic = NO_CRITIC
+    proximal_every_updates = 0
 
     def __init__(self, config: AlgorithmConfig) -> None:
         self._config = config
@@ -41,24 +45,14 @@ class ARide:
         acting = policy - config.entropy_weight * entropy + config.invalid_weight * invalid
         warm = updates >= config.critic_warmup_updates
         total = config.value_weight * critic + (acting if warm else 0.0)
-        named = {"policy": policy, "value": critic, "entropy": entropy, "invalid": invalid, "total": total}
-        return Loss(
-            total=total,
-            metrics={name: float(value.detach()) for name, value in named.items()},
-            td_BT=targets.td_BT,
-            ratio_BT=lesson.ratio_BT,
-            entropy_BT=lesson.entropy_BT.detach(),
+        return loss_of(
+            lesson, targets.td_BT, policy=policy, value=critic, entropy=entropy, invalid=invalid, total=total
         )
 
     def _targets(self, lesson: Lesson) -> Targets:
-        course = Course(
-            value_BT=torch.sigmoid(lesson.value_logit_BT.detach()),
-            reward_BT=lesson.reward_BT,
-            ratio_BT=self._ratio(lesson, used=self._config.importance != "none"),
-            bootstrap_B=lesson.bootstrap_B,
-            mask_BT=lesson.mask_BT,
-        )
         config = self._config
+        ratio_BT = self._ratio(lesson, used=config.importance != "none")
+        course = msgspec.structs.replace(lesson.course, ratio_BT=ratio_BT)
         return retrace(course, gamma=config.gamma, trace=config.trace, rho_max=config.rho_max)
 
     def _bad(self, lesson: Lesson) -> Tensor:
@@ -77,9 +71,11 @@ class ARide:
 
     def _policy_loss(self, lesson: Lesson, targets: Targets) -> Tensor:
         ratio_BT = self._ratio(lesson, used=self._config.importance == "full").clamp(max=self._config.rho_max)
-        credit_BT = self._credit(targets.advantage_BT, lesson.mask_BT)
+        credit_BT = self._credit(targets.advantage_BT, lesson.tells_BT)
         if self._config.learn_from == "successes":
             credit_BT = torch.where(lesson.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))
+        # The critic knows nothing of examples, so its advantage says nothing against them.
+        credit_BT = torch.where(lesson.example_B[:, None], 1.0, credit_BT)
         return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.teaches_BT)
 
     def _credit(self, advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -12,10 +12,17 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from distrl.algorithms.groups import Groups
+from distrl.algorithms.proximal import Proximal
+from distrl.algorithms.targets import Course
+from distrl.experience.waste import wasted
 from distrl.policies.base import Policy
 from distrl.types import Trajectory
+
+NO_CRITIC = nn.Module()
+"""Of an algorithm that trains nothing beside the policy."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,16 +43,22 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     reward_T: NDArray[np.float32]
     valid_T: NDArray[np.bool_]
     changed_T: NDArray[np.bool_]
+    teaches_T: NDArray[np.bool_]
+    """False on the steps that were cut."""
     last_value: float
+    example: bool = False
+    """Something to imitate that was no attempt at this instruction: a failure under another name, or a demonstration."""
 
     @property
     def num_steps(self) -> int:
         return len(self.choices)
 
 
-def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
-    """What the learner keeps of a trajectory."""
+def prepare(trajectory: Trajectory, policy: Policy[Any], *, cut: bool = False, example: bool = False) -> Episode:
+    """What the learner keeps of a trajectory; with `cut`, the wasted steps of a success teach nothing."""
     steps = trajectory.steps
+    # A failure is imitated nowhere, and where an algorithm pushes down what failed, waste is the first thing to push.
+    cut = cut and trajectory.verdict.success
     seen = [step.observation for step in steps] + ([trajectory.last] if trajectory.last else [])
     return Episode(
         id=trajectory.id,
@@ -61,7 +74,9 @@ def prepare(trajectory: Trajectory, policy: Policy[Any]) -> Episode:
         reward_T=np.array([step.reward for step in steps], np.float32),
         valid_T=np.array([step.valid for step in steps], np.bool_),
         changed_T=np.array([step.changed for step in steps], np.bool_),
+        teaches_T=~wasted(trajectory) if cut else np.ones(len(steps), np.bool_),
         last_value=trajectory.last_value,
+        example=example,
     )
 
 
@@ -72,6 +87,8 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     entropy_BT: Tensor
     value_logit_BT: Tensor
     behaviour_logp_BT: Tensor
+    proximal_logp_BT: Tensor
+    """Under the proximal policy, without gradient; the present one's where the algorithm asks for no other."""
     reward_BT: Tensor
     valid_BT: Tensor
     changed_BT: Tensor
@@ -82,6 +99,14 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     tells_BT: Tensor
     """True on the steps whose outcome may train a critic."""
     success_B: Tensor
+    example_B: Tensor
+    """True on episodes that are to be imitated and were no attempts at their instruction: relabelled failures and
+    demonstrations. They count as successes, their ratio is 1, and they tell a critic nothing."""
+    instructions: tuple[str, ...]
+    group_mean_B: Tensor
+    """Mean outcome of the latest attempts at each episode's task."""
+    group_std_B: Tensor
+    """Standard deviation of these outcomes; 0 where there is nothing to compare."""
     false_claim_BT: Tensor
     """True on the last step of an episode that the agent ended and that failed."""
     bootstrap_B: Tensor
@@ -90,9 +115,25 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     """Importance weights of prioritised sampling."""
 
     @property
+    def attempts_BT(self) -> Tensor:
+        """What a policy gradient may use: the steps that teach, without examples, which nobody sampled."""
+        return self.teaches_BT & ~self.example_B[:, None]
+
+    @property
     def ratio_BT(self) -> Tensor:
         """pi / mu, without gradient."""
         return (self.logp_BT.detach() - self.behaviour_logp_BT).exp() * self.mask_BT
+
+    @property
+    def course(self) -> Course:
+        """What value targets are made of, without gradient."""
+        return Course(
+            value_BT=torch.sigmoid(self.value_logit_BT.detach()),
+            reward_BT=self.reward_BT,
+            ratio_BT=self.ratio_BT,
+            bootstrap_B=self.bootstrap_B,
+            mask_BT=self.mask_BT,
+        )
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,33 +146,70 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     entropy_BT: Tensor
 
 
+def loss_of(lesson: Lesson, td_BT: Tensor, **terms: Tensor) -> Loss:
+    """The loss whose terms these are: `total` is descended, all are logged, `td_BT` is what surprised."""
+    return Loss(
+        total=terms["total"],
+        metrics={name: float(term.detach()) for name, term in terms.items()},
+        td_BT=td_BT,
+        ratio_BT=lesson.ratio_BT,
+        entropy_BT=lesson.entropy_BT.detach(),
+    )
+
+
 class Algorithm(Protocol):
     """One way to learn from a lesson."""
+
+    @property
+    def critic(self) -> nn.Module:
+        """What it trains beside the policy, saved with the learner; `NO_CRITIC` where there is nothing."""
+
+    @property
+    def proximal_every_updates(self) -> int:
+        """Updates between two copies of the policy for `Lesson.proximal_logp_BT`; 0: it needs none."""
 
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
         """The loss of this lesson after `updates` earlier ones."""
 
 
-def read_lesson(policy: Policy[Any], episodes: Sequence[Episode], weights: Sequence[float]) -> Lesson:
+def read_lesson(
+    policy: Policy[Any],
+    episodes: Sequence[Episode],
+    weights: Sequence[float],
+    *,
+    proximal: Proximal | None = None,
+    groups: Groups | None = None,
+) -> Lesson:
     """Score the episodes with the present policy, under gradient, in one pass."""
     encoded = [policy.augment(item) for episode in episodes for item in episode.encoded]
     choices = [choice for episode in episodes for choice in _padded_choices(episode)]
+    # Before the pass under gradient, whose graph must not meet the proximal weights.
+    proximal_N = proximal.logp(encoded, choices) if proximal is not None else None
     scores = policy.score(encoded, choices)
     here = scores.logp_N.device
+    spreads = [groups.spread(episode.task) if groups is not None else (0.0, 0.0) for episode in episodes]
     rows, last = _rows(episodes)
     mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes], here).bool()
+    example_B = torch.tensor([episode.example for episode in episodes]).to(here)
+    logp_BT = _gather(scores.logp_N, rows)
+    acted_BT = _stack([episode.logp_T for episode in episodes], here)
     return Lesson(
-        logp_BT=_gather(scores.logp_N, rows),
+        logp_BT=logp_BT,
         entropy_BT=_gather(scores.entropy_N, rows),
         value_logit_BT=_gather(scores.value_logit_N, rows),
-        behaviour_logp_BT=_stack([episode.logp_T for episode in episodes], here),
+        behaviour_logp_BT=torch.where(example_B[:, None], logp_BT.detach(), acted_BT),
+        proximal_logp_BT=_gather(scores.logp_N.detach() if proximal_N is None else proximal_N, rows),
         reward_BT=_stack([episode.reward_T for episode in episodes], here),
         valid_BT=_stack([episode.valid_T for episode in episodes], here).bool(),
         changed_BT=_stack([episode.changed_T for episode in episodes], here).bool(),
         mask_BT=mask_BT,
-        teaches_BT=mask_BT,
-        tells_BT=mask_BT,
+        teaches_BT=_stack([episode.teaches_T for episode in episodes], here).bool(),
+        tells_BT=mask_BT & ~example_B[:, None],
         success_B=_send([float(episode.success) for episode in episodes], here),
+        example_B=example_B,
+        instructions=tuple(episode.instruction for episode in episodes),
+        group_mean_B=_send([mean for mean, _ in spreads], here),
+        group_std_B=_send([std for _, std in spreads], here),
         false_claim_BT=_stack([_false_claims(episode) for episode in episodes], here).bool(),
         bootstrap_B=_bootstrap(episodes, last, scores.value_logit_N.detach()),
         weight_B=_send(weights, here),

@@ -9,14 +9,18 @@ priorities and bootstraps nothing.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from distrl.algorithms.aride import value_loss
-from distrl.algorithms.base import Lesson, Loss, mean_over
+from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
 from distrl.config.schema import AlgorithmConfig
 
 
 class FilteredBC:
     """Imitates successes."""
+
+    critic = NO_CRITIC
+    proximal_every_updates = 0
 
     def __init__(self, config: AlgorithmConfig) -> None:
         self._config = config
@@ -24,20 +28,14 @@ class FilteredBC:
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
         worth_BT = lesson.teaches_BT & (lesson.success_B[:, None] > 0)
         policy = -mean_over(lesson.logp_BT, worth_BT)
-        outcome_BT = lesson.success_B[:, None].expand_as(lesson.logp_BT)
-        critic = value_loss(lesson.value_logit_BT, outcome_BT, lesson.tells_BT)
-        total = policy + self._config.value_weight * critic
-        td_BT = (outcome_BT - torch.sigmoid(lesson.value_logit_BT.detach())) * lesson.mask_BT
-        named = {
-            "policy": policy,
-            "value": critic,
-            "entropy": mean_over(lesson.entropy_BT, lesson.mask_BT),
-            "total": total,
-        }
-        return Loss(
-            total=total,
-            metrics={name: float(value.detach()) for name, value in named.items()},
-            td_BT=td_BT,
-            ratio_BT=lesson.ratio_BT,
-            entropy_BT=lesson.entropy_BT.detach(),
-        )
+        value, missed_BT = outcome_loss(lesson)
+        entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
+        total = policy + self._config.value_weight * value
+        return loss_of(lesson, missed_BT, policy=policy, value=value, entropy=entropy, total=total)
+
+
+def outcome_loss(lesson: Lesson) -> tuple[Tensor, Tensor]:
+    """The loss of a critic that learns the outcome as it is, and what it has missed of it on each step."""
+    outcome_BT = lesson.success_B[:, None].expand_as(lesson.value_logit_BT)
+    missed_BT = (outcome_BT - torch.sigmoid(lesson.value_logit_BT.detach())) * lesson.mask_BT
+    return value_loss(lesson.value_logit_BT, outcome_BT, lesson.tells_BT), missed_BT

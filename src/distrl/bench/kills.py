@@ -1,7 +1,7 @@
-"""What a training run survives: workers and the learner are killed at random moments, and every episode is counted.
+"""What a training run survives: roles are killed at random moments, and every episode is counted.
 
-One real `distrl train` runs as anyone would start it. While it collects, roles drawn from a seed are ended with
-`kill -9` at moments drawn from the same seed; nobody is asked first and nothing is restarted from here. Then the run
+One real `distrl train` runs as anyone would start it. While it collects, roles drawn from a seed (workers, the learner
+and the evaluator; the supervisor is who brings them back) are ended with `kill -9` at moments drawn from the same seed; nobody is asked first and nothing is restarted from here. Then the run
 finishes by itself, and its folder is audited: what workers were told is safe must be there, once, and the learner must
 have taken each episode in exactly once.
 """
@@ -28,7 +28,7 @@ from distrl.config.schema import Config
 from distrl.errors import DistrlError
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
-from distrl.runtime.base import worker_names
+from distrl.runtime.base import role_names
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.summary import Summary, read_summary
 from distrl.telemetry.pulse import Heartbeat, read_heartbeat
@@ -50,7 +50,8 @@ SETTINGS: dict[str, Value] = {
     "warm_start.epochs": 4,
     "learner.checkpoint_every_s": 5.0,
     "evaluation.episodes": 30,
-    "evaluation.every_s": 0.0,
+    "evaluation.every_s": 10.0,
+    "evaluation.during_episodes": 30,
 }
 
 
@@ -64,6 +65,8 @@ class KillFigures(msgspec.Struct, frozen=True, kw_only=True):
     taken_in: int
     """Episodes that the learner counts; the same number where each was taken in once."""
     lost_episodes: int
+    unacknowledged_episodes: int
+    """Finished and not yet stored when their worker was killed: gone, and nobody was told that they are safe."""
     duplicate_episodes: int
     restarts: int
     finished: bool
@@ -98,6 +101,7 @@ def combine(found: list[KillFigures]) -> KillFigures:
         episodes=sum(one.episodes for one in found),
         taken_in=sum(one.taken_in for one in found),
         lost_episodes=sum(one.lost_episodes for one in found),
+        unacknowledged_episodes=sum(one.unacknowledged_episodes for one in found),
         duplicate_episodes=sum(one.duplicate_episodes for one in found),
         restarts=sum(one.restarts for one in found),
         finished=all(one.finished for one in found),
@@ -136,7 +140,7 @@ class _Marksman:
 
     def __init__(self, run: RunFolder, config: Config, training: subprocess.Popen[bytes], random: Random) -> None:
         self._run, self._training, self._random = run, training, random
-        self._roles = ("learner", *worker_names(config))
+        self._roles = role_names(config)
         # The last tenth is left for the roles to come back in.
         self._span_s = 54.0 * config.run.minutes
         self._silent: dict[str, _Killed] = {}
@@ -223,6 +227,7 @@ def _audit(run: RunFolder, config: Config, shot: _Marksman, wall_s: float) -> Ki
         episodes=len(rows),
         taken_in=taken_in,
         lost_episodes=summary.lost_episodes if summary else -1,
+        unacknowledged_episodes=summary.unacknowledged_episodes if summary else -1,
         duplicate_episodes=summary.duplicate_episodes if summary else -1,
         restarts=summary.restarts if summary else -1,
         finished=summary is not None and not summary.interrupted,

@@ -23,9 +23,7 @@ from distrl.learner.checkpoint import Checkpoint
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.policies.base import Policy
-from distrl.rollout.scheduler import TaskFeed
-from distrl.runtime.assembly import make_algorithm, make_policy
-from distrl.tasks.suites import suite
+from distrl.runtime.assembly import make_algorithm, make_feed, make_fitting, make_policy
 from distrl.types import PolicyVersion, Task, Trajectory
 
 RECENT = 256
@@ -72,14 +70,10 @@ class Lab:
             weights=self._versions,
             checkpoints=_NoCheckpoints(),
             report=self._report,
+            fitting=make_fitting(config),
         )
         self._learner = Learner(parts)
-        self._feed = TaskFeed(
-            suite(config.tasks.suite),
-            "train",
-            seed=f"lab {config.run.seed}",
-            max_oracle_steps=config.tasks.max_oracle_steps,
-        )
+        self._feed = make_feed(config, seed=f"lab {config.run.seed}")
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._played = 0
 
@@ -87,6 +81,7 @@ class Lab:
         """Train to the end of the plan; `tell` hears every evaluation as it comes."""
         started_s, points = time.monotonic(), []
         warm_start(self.policy, self._plan.config)
+        self._learner.keep_demonstrations()
         self._learner.publish()
         while True:
             if self._due():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -72,7 +71,7 @@ def _form(config: Config, *, merged: bool, adapter: bool) -> Form:
     return "weights"
 
 
-def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
+def _write_whole(out: Path, fill: Any) -> None:
     """Fill a draft and give it its name at the end, so that a folder with this name is complete."""
     from distrl.experience.durable import storage_errors
 

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console, Group
+from rich.control import Control
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from distrl.evaluation.report import Rate
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.train import Moment
 from distrl.telemetry.pulse import Heartbeat
 
 LINE_EVERY_S = 10.0
+PAINT_EVERY_S = 0.25
 BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS = 48
+BESIDE_BARS = 60
+"""Columns that the words in the line of bars need."""
 COLOURS = {"doing": "green", "waiting": "yellow", "starting": "cyan", "stopped": "dim"}
 
 
 class Progress:
     """Shows moments of a run; use as a context manager."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(stderr=True, highlight=False)
+        # Painted by `show` alone: a thread beside it would paint over a terminal that has just changed its size.
         self._live = (
-            Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
+            Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
         )
-        self._line_s = 0.0
+        self._clock, self._shown_s = clock, float("-inf")
+        self._size = self._console.size
         self._curve: list[tuple[float, float]] = []
 
     def __enter__(self) -> Progress:
@@ -37,16 +46,32 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         if self._live:
+            self._clear_if_resized()
             self._live.stop()
 
     def show(self, moment: Moment) -> None:
         """Show one moment, if it is time."""
         self._note(moment)
+        resized = self._live is not None and self._clear_if_resized()
+        if not resized and self._clock() - self._shown_s < (PAINT_EVERY_S if self._live else LINE_EVERY_S):
+            return
+        self._shown_s = self._clock()
         if self._live:
-            self._live.update(Group(_headline(moment), self._success(moment), role_table(moment.roles)))
-        elif time.monotonic() - self._line_s >= LINE_EVERY_S:
-            self._line_s = time.monotonic()
+            shown = Group(_headline(moment), self._success(moment), role_table(moment.roles))
+            self._live.update(shown, refresh=True)
+        else:
             print(line(moment), file=sys.stderr, flush=True)
+
+    def _clear_if_resized(self) -> bool:
+        """Wipe the screen of a terminal that has changed its size.
+
+        Most terminals wrap what they show anew, so nobody knows any more how many lines the table above takes up.
+        """
+        if self._console.size == self._size:
+            return False
+        self._size = self._console.size
+        self._console.control(Control.clear(), Control.home())
+        return True
 
     def _note(self, moment: Moment) -> None:
         rate = recent_success(moment.roles)
@@ -54,15 +79,14 @@ class Progress:
             self._curve.append((moment.spent.collect_s, rate))
 
     def _success(self, moment: Moment) -> Text:
-        bars = "".join(BARS[min(7, int(8 * rate))] for _, rate in self._curve[-48:])
-        now = recent_success(moment.roles)
-        evaluated = _figure(moment.roles, "evaluator", "success")
+        room = max(8, min(MOST_BARS, self._size.width - BESIDE_BARS))
+        bars = "".join(BARS[min(7, int(8 * rate))] for _, rate in self._curve[-room:])
+        now, evaluated = recent_success(moment.roles), held_out(moment.roles)
         text = Text("success in training ", style="bold")
         text.append(bars, style="green")
         text.append(f" {now:.0%}" if now is not None else " …", style="bold green")
-        if evaluated is not None:
-            version = _figure(moment.roles, "evaluator", "version") or 0
-            text.append(f"   held-out {evaluated:.0%} (version {version:.0f})", style="cyan")
+        if evaluated:
+            text.append(f"   {evaluated} ({_version(_heartbeat(moment.roles, 'evaluator'))})", style="cyan")
         return text
 
 
@@ -102,25 +126,25 @@ def figures(heartbeat: Heartbeat | None) -> str:
         return ""
     get = heartbeat.figures.get
     if heartbeat.role == "learner":
-        return f"version {get('version', 0):.0f} · {get('updates', 0):.0f} updates · staleness {get('staleness/mean', 0):.1f} · idle {get('idle', 0):.0%}"
+        return f"{_version(heartbeat)} · {get('updates', 0):.0f} updates · staleness {get('staleness/mean', 0):.1f} · idle {get('idle', 0):.0%}"
     if heartbeat.role == "evaluator":
-        return f"version {get('version', 0):.0f}: {get('success', 0):.0%}" if "success" in heartbeat.figures else ""
+        return f"{_version(heartbeat)}: {_rate(heartbeat)}" if "success" in heartbeat.figures else ""
     down = get("restarting", 0)
     trouble = (
         f" · {down:.0f} recovering" if down else f" · {get('losses', 0):.0f} recovered" if get("losses", 0) else ""
     )
-    return f"version {get('version', 0):.0f} · {get('episodes', 0):.0f} episodes · {get('healthy', 0):.0f} phones up{trouble}"
+    return f"{_version(heartbeat)} · {get('episodes', 0):.0f} episodes · {get('healthy', 0):.0f} phones up{trouble}"
 
 
 def line(moment: Moment) -> str:
     """One moment in one line."""
-    rate, held = recent_success(moment.roles), _figure(moment.roles, "evaluator", "success")
+    rate = recent_success(moment.roles)
     shown = [
         f"[{_clock(moment.spent.wall_s)}] {moment.phase}",
         f"{moment.stats.episodes} episodes",
         f"success {rate:.0%}" if rate is not None else "",
-        f"held-out {held:.0%}" if held is not None else "",
-        f"version {_figure(moment.roles, 'learner', 'version') or 0:.0f}",
+        held_out(moment.roles),
+        _version(_heartbeat(moment.roles, "learner")),
     ]
     waiting = [
         f"{r.role} waits for {r.heartbeat.what}" for r in moment.roles if r.heartbeat and r.heartbeat.phase == "waiting"
@@ -143,9 +167,28 @@ def recent_success(roles: list[RoleStatus]) -> float | None:
     return sum(f.get("success/recent", 0.0) * f.get("recent", 0.0) for f in beats) / count
 
 
-def _figure(roles: list[RoleStatus], role: str, name: str) -> float | None:
-    heartbeat = next((r.heartbeat for r in roles if r.role == role), None)
-    return heartbeat.figures.get(name) if heartbeat else None
+def held_out(roles: list[RoleStatus]) -> str:
+    """The last evaluation in words, with how many tasks it is on; empty before there is one."""
+    heartbeat = _heartbeat(roles, "evaluator")
+    return f"held-out {_rate(heartbeat)}" if heartbeat and "success" in heartbeat.figures else ""
+
+
+def share(rate: Rate) -> str:
+    """A success with its interval in words."""
+    return f"{rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"
+
+
+def _rate(heartbeat: Heartbeat) -> str:
+    return f"{heartbeat.figures['success']:.0%} of {heartbeat.figures.get('n', 0):.0f}"
+
+
+def _version(heartbeat: Heartbeat | None) -> str:
+    version = heartbeat.figures.get("version", -1) if heartbeat else -1
+    return f"version {version:.0f}" if version >= 0 else "no version yet"
+
+
+def _heartbeat(roles: list[RoleStatus], role: str) -> Heartbeat | None:
+    return next((status.heartbeat for status in roles if status.role == role), None)
 
 
 def _clock(seconds: float) -> str:

@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
+    from distrl.runtime.placement import check_devices
     from distrl.runtime.run_folder import create_run, open_run
 
     if args.run.is_dir():
@@ -71,8 +72,11 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
                 "a run keeps its own settings", expected="RUN and --data alone", fix="a TOML file makes a new run"
             )
         folder = open_run(args.run)
-        return folder, folder.config()
+        config = folder.config()
+        check_devices(config)
+        return folder, config
     config = load_config(args.run, args.overrides)
+    check_devices(config)
     return create_run(config, now=datetime.now()), config
 
 
@@ -94,14 +98,16 @@ def _pairs(sources: list[RunFolder]) -> list[tuple[Observation, Action]]:
 
 
 def _learner(folder: RunFolder, config: Config, sources: list[RunFolder]) -> tuple[Learner, Policy[Any]]:
+    from distrl.experience.frame_memory import RecentFrames
     from distrl.experience.store import ExperienceStore
     from distrl.learner.checkpoint import CheckpointFolder
+    from distrl.learner.demonstrations import camera
     from distrl.learner.loop import Learner, LearnerParts
     from distrl.learner.weights import WeightsFolder
-    from distrl.runtime.assembly import make_algorithm, make_policy
+    from distrl.runtime.assembly import frames_at_hand, make_algorithm, make_fitting, make_policy
 
-    frames = _Frames([folder, *sources])
-    policy = make_policy(config, frames, learning=True)
+    sight = RecentFrames(frames_at_hand(config), _Frames([folder, *sources]))
+    policy = make_policy(config, sight, learning=True)
     parts = LearnerParts(
         config=config,
         policy=policy,
@@ -110,6 +116,8 @@ def _learner(folder: RunFolder, config: Config, sources: list[RunFolder]) -> tup
         weights=WeightsFolder(folder.weights, keep=config.learner.keep_versions),
         checkpoints=CheckpointFolder(folder.checkpoints),
         report=_Words(),
+        fitting=make_fitting(config),
+        look=camera(config, sight),
     )
     return Learner(parts), policy
 

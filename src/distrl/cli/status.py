@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distrl.runtime.base import RoleStatus
+    from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
     from distrl.runtime.status import RunStatus
 
-SILENT_S = 10.0
+ON_THE_WAY = 5
+"""How many of the evaluations on the way are shown, the last ones."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +41,24 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
 
     out = console()
     out.print(
-        f"{folder.name}: {status.phase}; {status.episodes} episodes, {status.steps} steps, {status.spent.wall_s:.0f} s"
+        f"{folder.name}: {status.phase}; {status.episodes} episodes, {status.steps} steps, {status.spent.wall_s:.0f} s; "
+        f"phones busy {status.device_utilisation:.1%} of the time"
     )
-    roles: list[RoleStatus] = status.roles
-    out.print(role_table(roles))
-    for name, rate in status.evaluations.items():
-        out.print(f"held-out success {name}: {rate.value:.1%} [{rate.low:.1%}, {rate.high:.1%}] on {rate.n}")
-    for line in status.troubles:
-        out.print(line, markup=False)
+    out.print(role_table(status.roles))
+    for line in (*evaluations(status.evaluations), *status.troubles):
+        out.print(line)
+
+
+def evaluations(found: dict[str, Rate]) -> list[str]:
+    """Success before, on the way and after, in this order."""
+    from distrl.cli.progress import share
+
+    on_the_way = [name for name in found if name not in ("before", "after")][-ON_THE_WAY:]
+    names = [name for name in found if name in ("before", "after", *on_the_way)]
+    wide = max((len(_label(name)) for name in names), default=0)
+    return [f"success {_label(name) + ':':{wide + 1}} {share(found[name])}" for name in names]
+
+
+def _label(name: str) -> str:
+    version = name.removeprefix("v")
+    return f"at version {int(version)}" if version.isdecimal() else name

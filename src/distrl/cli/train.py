@@ -11,12 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from distrl.errors import UsageError
+from distrl.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
-    from distrl.config.schema import Config
+    from distrl.config.schema import Config, RunConfig
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
+    from distrl.runtime.spent import Spent
     from distrl.runtime.summary import Summary
     from distrl.runtime.train import Session
     from distrl.types import Split
@@ -26,7 +27,12 @@ TAKES_CONFIG = True
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="a TOML file; without one, the defaults")
-    parser.add_argument("--resume", type=Path, metavar="RUN", help="go on with this run folder where it stopped")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="go on with this run folder where it stopped, with its own settings; flags may change some of them",
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object on the last line")
 
 
@@ -51,22 +57,24 @@ def run(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
     from distrl.runtime.placement import check_devices
+    from distrl.runtime.resume import settings_to_resume
     from distrl.runtime.run_folder import create_run, open_run
 
     if args.resume is None:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
+        _check_groups(config)
         _check_model(config)
         check_devices(config)
         return create_run(config, now=datetime.now()), config
-    if args.config is not None or args.overrides:
+    if args.config is not None:
         raise UsageError(
             "a resumed run keeps its own settings",
-            expected="--resume RUN and nothing else",
+            expected="--resume RUN, with --section.key value for what should change",
             fix=f"distrl train --resume {args.resume}",
         )
     folder = open_run(args.resume)
-    config = folder.config()
+    config = settings_to_resume(folder, args.overrides)
     _check_tasks(config)
     _check_model(config)
     check_devices(config)
@@ -84,6 +92,16 @@ def _check_tasks(config: Config) -> None:
         TaskFeed(suite(config.tasks.suite), split, seed="check", max_oracle_steps=config.tasks.max_oracle_steps).next()
 
 
+def _check_groups(config: Config) -> None:
+    """Raise now where the algorithm would find nothing to compare and so learn nothing."""
+    if config.algorithm.name == "grpo" and config.rollout.group_size < 2:
+        raise ConfigError(
+            "grpo compares attempts at one task, and rollout.group_size is 1",
+            expected="2 attempts or more at each task",
+            fix="--rollout.group_size 8, or start from configs/grpo.toml",
+        )
+
+
 def _check_model(config: Config) -> None:
     """Raise now, before anything is written, where the folder of a language model is not one."""
     from distrl.policies.vlm.folder import check_folder
@@ -93,16 +111,23 @@ def _check_model(config: Config) -> None:
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:
-    from distrl.config.load import config_hash
+    from distrl.runtime.spent import is_over, read_spent
     from distrl.runtime.summary import read_summary
 
-    summary = read_summary(folder)
-    if summary is not None and not summary.interrupted and summary.config_hash == config_hash(config):
+    summary, spent = read_summary(folder), read_spent(folder.progress)
+    if summary is not None and not summary.interrupted and is_over(config.run, spent, summary.episodes):
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
             expected="a run that was stopped, or a larger budget",
-            fix=f"raise run.minutes or run.episodes in {folder.config_file}, or `distrl evaluate {folder.path}`",
+            fix=f"`distrl train --resume {folder.path} {_more(config.run, spent, summary.episodes)}`, "
+            f"or `distrl evaluate {folder.path}`",
         )
+
+
+def _more(limits: RunConfig, spent: Spent, episodes: int) -> str:
+    """The flags that double whatever budget is spent."""
+    minutes = [f"--run.minutes {2 * limits.minutes:g}"] if 0 < 60 * limits.minutes <= spent.collect_s else []
+    return " ".join(minutes + ([f"--run.episodes {2 * episodes}"] if 0 < limits.episodes <= episodes else []))
 
 
 def _stop_politely(session: Session) -> None:
@@ -128,6 +153,7 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
         f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}{gpu}",
         f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, "
         f"phones lost and recovered {summary.device_losses}",
+        *_unstored(summary),
         "",
         f"run folder: {folder.path}",
         "next:",
@@ -139,6 +165,11 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
     return "\n".join(lines)
 
 
+def _unstored(summary: Summary) -> list[str]:
+    count = summary.unacknowledged_episodes
+    return [f"finished, but not yet stored when a worker was killed: {count} episodes"] if count else []
+
+
 def _own_command() -> str:
     """How this program was called, for the next commands to be typed the same way."""
     called = sys.argv[0]
@@ -148,4 +179,6 @@ def _own_command() -> str:
 def _success(when: str, rate: Rate | None) -> str:
     if rate is None:
         return f"success {when}: not evaluated"
-    return f"success {when}: {rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"
+    from distrl.cli.progress import share
+
+    return f"success {when}: {share(rate)}"

@@ -40,6 +40,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def section(self) -> str:
+        """Its key without the last part."""
         return self.key.rpartition(".")[0]
 
 

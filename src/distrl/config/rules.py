@@ -21,6 +21,12 @@ def check(config: Config) -> Config:
             fix="--rollout.keep_screenshots true"
             + (", or --policy.vlm.pictures false" if config.policy.kind == "vlm" else ""),
         )
+    if config.policy.kind == "vlm" and config.policy.vlm.history_pictures and config.warm_start.samples:
+        raise ConfigError(
+            "warm_start.samples clones a stream, which carries the present picture of a step and no earlier ones",
+            expected="policy.vlm.history_pictures = 0, or demonstrations that are held in memory",
+            fix="--warm_start.samples 0, or --policy.vlm.history_pictures 0",
+        )
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(

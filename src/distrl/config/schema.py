@@ -45,6 +45,8 @@ class LatencyConfig(_Section, frozen=True):
     """Chance that a step of an emulator stalls for many seconds."""
     slow_machine_share: Share = 0.2
     """Share of the phones that sit on a machine half as fast."""
+    slow_workers: CountOrNone = 0
+    """So many of the workers, the last ones, sit with all their phones on machines half as fast."""
 
 
 class FaultConfig(_Section, frozen=True):
@@ -85,7 +87,7 @@ class TasksConfig(_Section, frozen=True):
 class DevicesConfig(_Section, frozen=True):
     kind: Literal["sim"] = "sim"
     """What the workers drive."""
-    per_worker: Count = 112
+    per_worker: Count = 72
     """Devices that each worker process drives at once."""
     picture_width: Annotated[int, Meta(ge=48, le=1440)] = 360
     """Width of a simulated phone's screenshots in pixels, and half their height; text is hard to read below 200."""
@@ -101,16 +103,20 @@ class RolloutConfig(_Section, frozen=True):
     """Most decisions that are made at once."""
     batch_wait_s: NotNegative = 0.004
     """How long a decision may wait for others to share its batch."""
-    episode_budget_s: Positive = 60.0
-    """An episode that lasts longer is cut, bootstrapped and used."""
-    step_deadline_s: Positive = 50.0
-    """A device that takes longer over one action counts as lost."""
+    episode_budget_s: NotNegative = 0.0
+    """An episode that lasts longer is cut, bootstrapped and used; 0: 150 s on devices in real time, times `devices.latency.time_scale` on simulated phones, and 30 s at least."""
+    step_deadline_s: NotNegative = 0.0
+    """A device that takes longer over one action counts as lost; 0: 124 s on devices in real time, times `devices.latency.time_scale` on simulated phones, and 10 s at least."""
     history: Annotated[int, Meta(ge=0, le=16)] = 6
     """Recent actions that a policy is shown."""
     temperature: Positive = 1.0
     """Sampling temperature while collecting."""
     repeat_penalty: NotNegative = 0.01
     """Taken from the reward of a step that is invalid or has no effect."""
+    group_size: Count = 1
+    """Attempts at a task before the next one comes; GRPO compares them with each other and needs 2 at least."""
+    lockstep: bool = False
+    """Let the devices of a worker start their episodes together and wait for the slowest at every step; only to compare with."""
     keep_screenshots: bool = False
     """Store the picture of every step; needed for policies that look at pixels."""
 
@@ -153,7 +159,7 @@ class VlmConfig(_Section, frozen=True):
     """Longest answer; a longer one is cut off there."""
     lora_rank: CountOrNone = 16
     """Rank of the adapters that are trained and published; 0: train and publish all weights."""
-    lora_alpha: Count = 32
+    lora_alpha: Positive = 32.0
     """Scale of the adapters, which is divided by their rank."""
     lora_targets: str = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
     """Layers of the language model that get adapters, by the last part of their names."""
@@ -165,6 +171,8 @@ class VlmConfig(_Section, frozen=True):
     """Prompts answered at once; fewer need less memory in a worker."""
     score_batch: Count = 2
     """Prompts under gradient at once; fewer need less memory in the learner."""
+    fast: bool = True
+    """Answer by static caches and captured graphs on a GPU, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
     gradient_checkpointing: bool = True
     """Keep only the input of each layer under gradient and compute the rest again: far less memory, a quarter more time."""
     trust_remote_code: bool = False
@@ -173,7 +181,7 @@ class VlmConfig(_Section, frozen=True):
 
 class PolicyConfig(_Section, frozen=True):
     kind: Literal["pointer", "pixel", "vlm"] = "pointer"
-    """Which policy to train: the pointer reads UI elements, the pixel policy sees screenshots alone, vlm is a language model from a folder."""
+    """Which policy to train: the pointer reads UI elements, the pixel policy sees screenshots alone, "vlm" is a Hugging Face model."""
     device: Processor = "cpu"
     """Where workers and the evaluator decide: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
@@ -189,7 +197,7 @@ class PolicyConfig(_Section, frozen=True):
 
 
 class WarmStartConfig(_Section, frozen=True):
-    demonstrations: CountOrNone = 70
+    demonstrations: CountOrNone = 50
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 40
     """Passes over them; not with `samples`."""
@@ -205,15 +213,44 @@ class WarmStartConfig(_Section, frozen=True):
     """Processes that draw a stream; 0: one for each core but two."""
     pointing_share: Share = 0.0
     """Share of the screens of a stream that are also shown with "Tap" and the name of something on them: teaches to read and to point; 0: none."""
+    keep: bool = True
+    """Keep the demonstrations in the replay, to be imitated in practice too; they count as no episodes. Not with `samples`: nobody holds a stream."""
+
+
+class DataConfig(_Section, frozen=True):
+    cut: bool = True
+    """Leave out of what is imitated of a success: steps that the device refused, that had no effect, or that were undone later."""
+    hindsight: bool = True
+    """Also imitate a failed episode as an attempt at some training task that its end does fulfil, where there is one."""
+    judge_flip: Share = 0.0
+    """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs."""
+    outcome_flip: Share = 0.0
+    """Share of the verdicts on training episodes that are turned round before the learner sees them, for the same end."""
+
+
+class DigiRLConfig(_Section, frozen=True):
+    outcome_decay: Share = 0.5
+    """Lambda of the step advantage: with each step before the end the outcome counts less by this factor, and the critic more."""
+    step_floor: float = 0.05
+    """What the advantage of a step must exceed for the step to be imitated."""
+    top_share: Share = 0.5
+    """Share of a lesson's episodes that may be imitated: those that went furthest beyond what their instruction promised."""
+
+
+class ProximalConfig(_Section, frozen=True):
+    clip: Share = 0.2
+    """PPO and GRPO: how far the ratio to the proximal policy may stray from 1 before its gradient stops."""
+    every_updates: Count = 4
+    """PPO and GRPO: updates after which the present policy becomes the proximal one; 1: they are always the same."""
 
 
 class AlgorithmConfig(_Section, frozen=True):
-    name: Literal["aride", "filtered_bc"] = "aride"
+    name: Literal["aride", "digirl", "filtered_bc", "grpo", "ppo"] = "aride"
     """Which algorithm updates the policy."""
     gamma: Share = 0.95
     """Discount per step."""
     trace: Share = 0.95
-    """Lambda of Retrace: how far credit travels."""
+    """Lambda of Retrace, and of PPO's returns: how far credit travels."""
     rho_max: Positive = 1.0
     """Clip of the importance ratio."""
     advantage: Literal["signed", "positive", "binary"] = "binary"
@@ -238,6 +275,8 @@ class AlgorithmConfig(_Section, frozen=True):
     """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
     critic_warmup_updates: CountOrNone = 40
     """Updates that train the critic alone."""
+    digirl: DigiRLConfig = DigiRLConfig()
+    proximal: ProximalConfig = ProximalConfig()
 
 
 class ReplayConfig(_Section, frozen=True):
@@ -270,7 +309,7 @@ class LearnerConfig(_Section, frozen=True):
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 0.4
+    updates_per_episode: Positive = 0.5
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""
@@ -283,7 +322,7 @@ class LearnerConfig(_Section, frozen=True):
     mode: Literal["async", "sync"] = "async"
     """Train while collecting, or take turns (a round of episodes, then training) with the same code."""
     round_episodes: Count = 192
-    """Episodes of one round in sync mode."""
+    """Episodes of one round in sync mode: whoever is free plays the next one; with `rollout.lockstep`, each worker its equal share."""
 
 
 class EvaluationConfig(_Section, frozen=True):
@@ -319,6 +358,7 @@ class Config(_Section, frozen=True):
     rollout: RolloutConfig = RolloutConfig()
     policy: PolicyConfig = PolicyConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
+    data: DataConfig = DataConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     replay: ReplayConfig = ReplayConfig()
     learner: LearnerConfig = LearnerConfig()

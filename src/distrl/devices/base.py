@@ -26,6 +26,9 @@ class Performed(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the screen looks different from before."""
     why: str = ""
     """Why it was invalid or had no effect."""
+    content: int | None = None
+    """Which content the device holds now: equal numbers in one episode, equal content; 0: that of the start; None: it
+    cannot tell."""
 
 
 class Device(Protocol):

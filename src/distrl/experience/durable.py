@@ -55,11 +55,14 @@ def publish(path: Path, content: bytes) -> bool:
     return made
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Make `path` hold `content` durably, in place of whatever it held; a reader sees the old or the new, whole."""
+def replace(path: Path, *content: bytes | memoryview) -> None:
+    """Make `path` hold `content` durably, in place of whatever it held; a reader sees the old or the new, whole.
+
+    Content in several pieces is written one behind the other.
+    """
     temporary = temporary_name(path)
     try:
-        _write(temporary, content)
+        _write(temporary, *content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -111,9 +114,10 @@ def _write_and_link(path: Path, content: bytes) -> bool:
     return link_once(temporary, path)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, *content: bytes | memoryview) -> None:
     with path.open("xb") as file:
-        file.write(content)
+        for piece in content:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 

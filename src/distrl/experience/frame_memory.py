@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
+from typing import Protocol
 
 from distrl.errors import StoreError
 from distrl.experience.frames import FrameStore, reference_of
@@ -19,10 +20,16 @@ from distrl.types import Trajectory
 WRITERS = 8
 
 
-class RecentFrames:
-    """The newest `capacity` pictures; older ones only from the store `behind`, where there is one."""
+class Frames(Protocol):
+    """Pictures by reference, such as a `FrameStore`."""
 
-    def __init__(self, capacity: int, behind: FrameStore | None = None) -> None:
+    def get(self, reference: str) -> bytes: ...
+
+
+class RecentFrames:
+    """The newest `capacity` pictures; older ones only from those `behind`, where there are some."""
+
+    def __init__(self, capacity: int, behind: Frames | None = None) -> None:
         self._capacity, self._behind = capacity, behind
         self._held: OrderedDict[str, bytes] = OrderedDict()
 

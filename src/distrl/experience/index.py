@@ -50,6 +50,10 @@ SELECT count(*), coalesce(sum(steps), 0), coalesce(sum(success), 0), coalesce(su
 FROM episodes WHERE seq > ?
 """
 
+_COUNT_OF = """
+SELECT count(*) FILTER (WHERE version = ? AND (worker = ? OR ? = '')), coalesce(max(seq), ?) FROM episodes WHERE seq > ?
+"""
+
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an episode without opening its file."""
@@ -145,10 +149,10 @@ class Index:
         """How many episodes there are."""
         return int(self._ask("SELECT count(*) FROM episodes")[0][0])
 
-    def count_of(self, worker: str, version: int) -> int:
-        """How many episodes a worker began with a version."""
-        (row,) = self._ask("SELECT count(*) FROM episodes WHERE worker = ? AND version = ?", worker, version)
-        return int(row[0])
+    def count_of(self, version: int, *, worker: str, after: int) -> tuple[int, int]:
+        """How many episodes behind a cursor a version began, those of one worker or of all, and the next cursor."""
+        ((count, last_seq),) = self._ask(_COUNT_OF, version, worker, worker, after, after)
+        return int(count), int(last_seq)
 
     def stats(self, after: int) -> StoreStats:
         """Totals behind a cursor."""

@@ -48,6 +48,7 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def staleness_mean(self) -> float:
+        """Over the fresh draws; 0 before there was one."""
         return self.staleness_sum / max(1, self.num - self.num_kept)
 
     @property
@@ -176,7 +177,7 @@ class Replay(Generic[T]):
     def _evict_oldest(self) -> None:
         slot = self._oldest
         self._oldest = (slot + 1) % self._num_slots
-        self._num_eligible -= bool(self._eligible(slot))
+        self._num_eligible -= self._is_eligible(slot)
         self._tree.set(slot, 0.0)
         self._num_steps -= int(self._steps[slot])
         id, _ = self._held.pop(slot)
@@ -184,15 +185,20 @@ class Replay(Generic[T]):
 
     def _weigh(self, slot: int) -> bool:
         """Put a slot's share into the tree; whether it has one."""
-        eligible = bool(self._eligible(slot))
+        eligible = self._is_eligible(slot)
         self._tree.set(slot, float(self._priority[slot]) ** self._config.alpha if eligible else 0.0)
         return eligible
 
-    def _eligible(self, slots: Ints | int) -> npt.NDArray[np.bool_]:
+    def _eligible(self, slots: Ints) -> npt.NDArray[np.bool_]:
         fresh = self._staleness(slots) <= self._config.max_staleness
         return fresh | (self._success[slots] & self._config.keep_successes)
 
-    def _staleness(self, slots: Ints | int) -> Ints:
+    def _is_eligible(self, slot: int) -> bool:
+        """The same for one slot, many times as fast as numpy would say."""
+        fresh = self._learner_version - int(self._version[slot]) <= self._config.max_staleness
+        return fresh or (self._config.keep_successes and bool(self._success[slot]))
+
+    def _staleness(self, slots: Ints) -> Ints:
         # A learner that went back to a checkpoint may be behind its workers: that is not stale.
         return np.maximum(self._learner_version - self._version[slots], 0)
 

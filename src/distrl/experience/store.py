@@ -119,10 +119,10 @@ class ExperienceStore:
         with storage_errors(self.folder):
             return self._index.count()
 
-    def count_of(self, worker: str, version: int) -> int:
-        """How many episodes a worker began with a version."""
+    def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
+        """How many episodes a version began, by one worker or by all, and the cursor to count on from."""
         with storage_errors(self.folder):
-            return self._index.count_of(worker, version)
+            return self._index.count_of(version, worker=worker, after=after)
 
     def stats(self, after: int = 0) -> StoreStats:
         """Totals over the episodes newer than the cursor."""

@@ -9,17 +9,22 @@ from __future__ import annotations
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors, sync_folder
 from distrl.experience.replay import ReplayState
+from distrl.learner.intake import Counts
+from distrl.policies.base import Policy, Varying
 
 KEEP = 2
+CRITIC = "critic.safetensors"
+"""There only where the algorithm has a critic of its own."""
 
 
 class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,9 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplayState
     sampler: str
     """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
+    variation: str = ""
+    """State of the one that varies what the policy trains on; empty: the policy has none."""
+    data: Counts = Counts()
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +51,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     state: LearnerState
     policy: bytes
     optimizer: bytes
+    critic: bytes = b""
+    """What the algorithm trains beside the policy; empty where it trains nothing."""
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +73,7 @@ class CheckpointFolder:
         name = f"{int(taken[-1].name) + 1 if taken else 0:08d}"
         path, draft = self._folder / name, self._folder / f".{name}.partial"
         files = {"policy.safetensors": checkpoint.policy, "optimizer.safetensors": checkpoint.optimizer}
+        files |= {CRITIC: checkpoint.critic} if checkpoint.critic else {}
         manifest = _Manifest(
             state=checkpoint.state, sha256={name: sha256(data).hexdigest() for name, data in files.items()}
         )
@@ -97,14 +108,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in this folder, verified."""
     try:
         manifest = msgspec.json.decode((path / "state.json").read_bytes(), type=_Manifest)
-        files = {name: (path / name).read_bytes() for name in ("policy.safetensors", "optimizer.safetensors")}
+        names = ["policy.safetensors", "optimizer.safetensors", *({CRITIC} & manifest.sha256.keys())]
+        files = {name: (path / name).read_bytes() for name in names}
     except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
     for name, data in files.items():
         if sha256(data).hexdigest() != manifest.sha256.get(name):
             raise _damaged(path, f"the checksum of {name} differs")
     return Checkpoint(
-        state=manifest.state, policy=files["policy.safetensors"], optimizer=files["optimizer.safetensors"]
+        state=manifest.state,
+        policy=files["policy.safetensors"],
+        optimizer=files["optimizer.safetensors"],
+        critic=files.get(CRITIC, b""),
     )
 
 
@@ -132,3 +147,33 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, data: bytes) -> None:
         if name:
             state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def dump_variation(policy: Policy[Any]) -> str:
+    """Where the policy's own generator stands; empty where it has none."""
+    return policy.variation if isinstance(policy, Varying) else ""
+
+
+def restore_variation(policy: Policy[Any], state: str) -> None:
+    """Let the policy draw on from what `dump_variation` gave."""
+    if state and isinstance(policy, Varying):
+        policy.variation = state
+
+
+def dump_critic(critic: nn.Module) -> bytes:
+    """The weights of an algorithm's own critic as a safetensors file; empty where it has none."""
+    tensors = {name: tensor.contiguous() for name, tensor in critic.state_dict().items()}
+    return save(tensors) if tensors else b""
+
+
+def restore_critic(critic: nn.Module, data: bytes) -> None:
+    """Put what `dump_critic` wrote back; `StoreError` where it is of another algorithm."""
+    tensors = load(data) if data else {}
+    try:
+        critic.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise StoreError(
+            f"the checkpoint's critic does not fit the algorithm: {str(error).splitlines()[-1].strip()}",
+            expected="the algorithm that the run was started with",
+            fix="set algorithm.name in the run's config.toml back, or start a new run",
+        ) from error

@@ -17,20 +17,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distrl.algorithms.base import Algorithm, Episode, prepare, read_lesson
+from distrl.algorithms.base import Algorithm, Episode, Lesson, read_lesson
+from distrl.algorithms.groups import Groups
+from distrl.algorithms.proximal import Proximal
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, StoreError
-from distrl.experience.index import IndexRow
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
+    dump_critic,
     dump_optimizer,
+    dump_variation,
+    restore_critic,
     restore_optimizer,
+    restore_variation,
 )
+from distrl.learner.demonstrations import Look, no_picture
+from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, Making, demonstration_ids, was_played
 from distrl.policies.base import Policy
-from distrl.types import PolicyVersion, Trajectory
+from distrl.types import PolicyVersion
 
 INTAKE = 32
 """Episodes taken in between two updates, at most."""
@@ -45,14 +52,6 @@ class Reporter(Protocol):
     def waiting(self, what: str) -> None: ...
 
     def measured(self, values: dict[str, float]) -> None: ...
-
-
-class EpisodeSource(Protocol):
-    """Where acknowledged episodes are found."""
-
-    def after(self, seq: int, limit: int) -> list[IndexRow]: ...
-
-    def read(self, id: str) -> Trajectory: ...
 
 
 class Publisher(Protocol):
@@ -81,6 +80,10 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     weights: Publisher
     checkpoints: Checkpoints
     report: Reporter
+    fitting: Fitting | None = None
+    """Where hindsight is wanted: which other tasks an episode fulfilled."""
+    look: Look = no_picture
+    """Takes the pictures of kept demonstrations, for a policy that looks."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -91,14 +94,23 @@ class Learner:
         self._parts, config = parts, parts.config
         self._random = np.random.default_rng([config.run.seed, 7])
         self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
-        learning = config.learner
+        making = Making(fitting=parts.fitting, look=parts.look)
+        self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
+        self._groups = Groups(config.rollout.group_size)
+        self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
+        # Where the policy computes: what an algorithm trains beside it need not hold the GPU up.
+        here = next((weights.device for weights in parts.policy.network.parameters()), torch.device("cpu"))
+        self._trained = (parts.policy.network, parts.algorithm.critic.to(here))
         self._optimizer = torch.optim.AdamW(
-            parts.policy.network.parameters(), lr=learning.learning_rate, weight_decay=0.01, fused=True
+            [weights for part in self._trained for weights in part.parameters()],
+            lr=config.learner.learning_rate,
+            weight_decay=0.01,
+            fused=True,
         )
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
-        """Episodes that this life could not read; the audit at the end of a run counts them as lost."""
+        """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
         self._round_start = 0
         self.idle_s = self.busy_s = 0.0
         self._published_s = self._saved_s = parts.clock()
@@ -116,6 +128,8 @@ class Learner:
             return False
         state = checkpoint.state
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
+        restore_variation(self._parts.policy, state.variation)
+        restore_critic(self._parts.algorithm.critic, checkpoint.critic)
         restore_optimizer(self._optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
@@ -134,6 +148,14 @@ class Learner:
         held = state.replay
         self._replay.restore(held)
         self._replay.set_version(self.version)
+        self._intake.counts = state.data
+
+    def keep_demonstrations(self) -> None:
+        """Let the replay of a new run begin with what the oracle showed, where the configuration says so."""
+        ids = demonstration_ids(self._parts.config)
+        for done, id in enumerate(ids):
+            self._parts.report.doing(f"keeping demonstrations: {done} of {len(ids)}")
+            self._remember(id)
 
     # the circle
 
@@ -177,21 +199,14 @@ class Learner:
     def _remember(self, id: str) -> None:
         """Put an episode into the replay; one whose file or pictures are damaged or gone is passed over."""
         try:
-            trajectory = self._parts.store.read(id)
-            episode = prepare(trajectory, self._parts.policy)
+            played = self._intake.take(id)
         except StoreError as error:
-            self.unreadable += 1
+            self.unreadable += was_played(id)
             self._parts.report.doing(f"passing over an episode: {error.seen}")
             return
-        self._walls.append(trajectory.wall_s)
-        self._replay.add(
-            id,
-            episode,
-            steps=episode.num_steps,
-            version=episode.version,
-            success=episode.success,
-            priority=trajectory.priority,
-        )
+        if played is not None:
+            self._groups.add(played.task.id, played.verdict.success)
+            self._walls.append(played.wall_s)
 
     def ready(self) -> bool:
         """Whether an update is due; says what is waited for where it is not."""
@@ -218,14 +233,15 @@ class Learner:
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
-        config, policy = self._parts.config, self._parts.policy
+        config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
-        lesson = read_lesson(policy, [sample.item for sample in samples], [sample.weight for sample in samples])
-        loss = self._parts.algorithm.loss(lesson, updates=self.updates)
+        loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
         self._optimizer.zero_grad(set_to_none=True)
         loss.total.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(policy.network.parameters(), config.learner.gradient_clip)
-        if not torch.isfinite(norm):
+        # Each on its own: a critic that is far off must not shorten the policy's step.
+        clip, clip_to = torch.nn.utils.clip_grad_norm_, config.learner.gradient_clip
+        norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
+        if not torch.isfinite(norm + critic_norm):
             # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
             raise RoleCrashed(
                 f"the gradient of update {self.updates} is not finite",
@@ -237,6 +253,16 @@ class Learner:
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
         self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
+
+    def _read(self, samples: list[Sample[Episode]]) -> Lesson:
+        self._proximal.keep_up(self.updates)
+        return read_lesson(
+            self._parts.policy,
+            [sample.item for sample in samples],
+            [sample.weight for sample in samples],
+            proximal=self._proximal,
+            groups=self._groups,
+        )
 
     def _refresh(self, samples: list[Sample[Episode]], signals: NDArray[np.float32]) -> None:
         config = self._parts.config
@@ -288,9 +314,16 @@ class Learner:
             busy_s=self.busy_s,
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
+            variation=dump_variation(self._parts.policy),
+            data=self._intake.counts,
         )
-        policy = self._parts.policy.dump()
-        self._parts.checkpoints.write(Checkpoint(state=state, policy=policy, optimizer=dump_optimizer(self._optimizer)))
+        checkpoint = Checkpoint(
+            state=state,
+            policy=self._parts.policy.dump(),
+            optimizer=dump_optimizer(self._optimizer),
+            critic=dump_critic(self._parts.algorithm.critic),
+        )
+        self._parts.checkpoints.write(checkpoint)
         self._saved_s = self._parts.clock()
 
     @property
@@ -298,6 +331,11 @@ class Learner:
         """Share of the time in which there was nothing to learn."""
         total = self.idle_s + self.busy_s
         return self.idle_s / total if total else 0.0
+
+    @property
+    def data(self) -> Counts:
+        """What cutting and hindsight came to."""
+        return self._intake.counts
 
     @property
     def replay(self) -> Replay[Episode]:

@@ -13,16 +13,27 @@ from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor
 
-from distrl.config.schema import WarmStartConfig
+from distrl.algorithms.base import Episode
+from distrl.config.schema import Config, WarmStartConfig
 from distrl.errors import RoleCrashed
-from distrl.learner.demonstrations import demonstrate, demonstration_tasks
+from distrl.learner.demonstrations import Look, demonstrate, demonstration_tasks, no_picture
 from distrl.policies.base import Policy
-from distrl.types import Action, Observation
+from distrl.types import Action, Observation, Task
 
-__all__ = ["Cloned", "Example", "clone", "clone_stream", "demonstrate", "demonstration_tasks", "examples_for"]
+__all__ = [
+    "Cloned",
+    "Example",
+    "clone",
+    "clone_stream",
+    "demonstrate",
+    "demonstrated",
+    "demonstration_tasks",
+    "examples_for",
+]
 
 Example = tuple[Any, tuple[int, ...]]
 """An encoded observation and the choice to learn."""
@@ -146,3 +157,37 @@ def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]
         if choice is not None:
             found.append((policy.encode(observation), choice))
     return found
+
+
+def demonstrated(
+    task: Task, policy: Policy[Any], config: Config, *, id: str, look: Look = no_picture
+) -> Episode | None:
+    """The oracle's episode as something to imitate; None where it failed or the policy can say none of it.
+
+    It tells a critic nothing: what the oracle achieves is not what the policy may expect.
+    """
+    pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=look)
+    examples = examples_for(policy, pairs)
+    if not examples:
+        return None
+    yes_T = np.ones(len(examples), np.bool_)
+    reward_T = np.zeros(len(examples), np.float32)
+    reward_T[-1] = 1.0
+    return Episode(
+        id=id,
+        task=task.id,
+        template=task.template,
+        instruction=task.instruction,
+        version=0,
+        success=True,
+        terminal=True,
+        encoded=tuple(encoded for encoded, _ in examples),
+        choices=tuple(choice for _, choice in examples),
+        logp_T=np.zeros(len(examples), np.float32),
+        reward_T=reward_T,
+        valid_T=yes_T,
+        changed_T=yes_T,
+        teaches_T=yes_T,
+        last_value=0.0,
+        example=True,
+    )

@@ -7,7 +7,7 @@ nobody but the policy reads it. What `encode` returns is opaque too: the learner
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import torch
@@ -51,8 +51,19 @@ class Policy(Protocol, Generic[Encoded]):
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         """The choice that comes to `action`, for cloning; None where the grammar cannot say it."""
 
+    def weights(self) -> dict[str, Tensor]:
+        """What is published and saved, by name: the tensors themselves, not copies."""
+
     def dump(self) -> bytes:
         """The weights as the bytes of a safetensors file."""
 
-    def restore(self, data: bytes, *, source: str) -> None:
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
         """Take weights of the same architecture; anything else is an error that names `source`."""
+
+
+@runtime_checkable
+class Varying(Protocol):
+    """What a policy may have besides, where `augment` draws at random: checkpoints then hold its generator too."""
+
+    variation: str
+    """State of that generator; assign it to draw on from there."""

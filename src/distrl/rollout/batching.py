@@ -117,10 +117,10 @@ class Batcher:
             self._deciding = False
 
 
-async def all_or_first_error(tasks: list[asyncio.Task[None]], background: asyncio.Task[None]) -> None:
-    """Wait for all `tasks`; the first error among them or in `background` is raised at once."""
-    pending: set[asyncio.Task[None]] = {*tasks, background}
-    while pending - {background}:
+async def all_or_first_error(tasks: list[asyncio.Task[None]], *background: asyncio.Task[None]) -> None:
+    """Wait for all `tasks`; the first error among them or in the `background` is raised at once."""
+    pending: set[asyncio.Task[None]] = {*tasks, *background}
+    while pending.difference(background):
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()

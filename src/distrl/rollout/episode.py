@@ -146,6 +146,7 @@ class _Episode:
                 reward=-self._limits.repeat_penalty if wasted else 0.0,
                 valid=done.valid,
                 changed=done.changed,
+                content=done.content,
                 device_s=round(self._tools.clock() - before_s, 4),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
 import msgspec
@@ -11,18 +12,29 @@ from distrl.errors import TaskError
 from distrl.tasks.base import Suite
 from distrl.types import Split, Task
 
+PACE_VERSIONS = 8
+"""Versions whose times of appearance make the present pace."""
+
 
 class TaskFeed:
-    """Training tasks in a seeded order without end; every task comes once before any comes twice."""
+    """Training tasks in a seeded order without end, each `group_size` times in a row; all come before any comes again."""
 
-    def __init__(self, suite: Suite, split: Split, *, seed: str, max_oracle_steps: int = 0) -> None:
+    def __init__(
+        self, suite: Suite, split: Split, *, seed: str, max_oracle_steps: int = 0, group_size: int = 1
+    ) -> None:
         self._suite, self._split = suite, split
-        self._max_oracle_steps = max_oracle_steps
+        self._max_oracle_steps, self._group_size = max_oracle_steps, group_size
         self._random = Random(seed)
         self._order: list[int] = []
+        self._group: list[Task] = []
 
     def next(self) -> Task:
         """The next task; `TaskError` where none is short enough."""
+        if not self._group:
+            self._group = [self._draw()] * self._group_size
+        return self._group.pop()
+
+    def _draw(self) -> Task:
         size = self._suite.sizes[self._split]
         for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:
@@ -37,6 +49,25 @@ class TaskFeed:
         )
 
 
+class VersionPace:
+    """How fast versions come, as seen from one worker: by its own clock, whoever publishes."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=PACE_VERSIONS + 1)
+
+    def note(self, version: int, now_s: float) -> None:
+        """Remember when a version was first seen."""
+        if version >= 0 and (not self._seen or version > self._seen[-1][1]):
+            self._seen.append((now_s, version))
+
+    def per_s(self, now_s: float) -> float:
+        """Versions per second lately; falls towards 0 while no new one comes."""
+        if not self._seen:
+            return 0.0
+        (first_s, first), (_, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (now_s - first_s) if now_s > first_s else 0.0
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a worker stands when it asks to start an episode."""
 
@@ -44,30 +75,42 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The version in use; -1: none."""
     latest: int
     """The newest published version."""
-    started: int
-    """Episodes that this worker has started with the held version."""
+    running: int = 0
+    """Episodes of this worker that are under way."""
+    versions_per_s: float = 0.0
+    """How fast versions have come lately."""
+    usual_s: float = 0.0
+    """How long an episode usually takes on this worker; 0: not known yet."""
+
+    @property
+    def expected(self) -> int:
+        """Whole versions that will usually appear before an episode that starts now is over."""
+        return int(self.versions_per_s * self.usual_s)
 
 
 class Admission:
-    """Lets an episode start only where its data can still be used.
+    """Lets an episode start only where its data can still be used; how many may is up to `rounds`.
 
-    In sync mode each worker gets its share of a round per version and then waits for the next one: a staleness of 0
-    and a barrier, with the same code.
+    What it will be too old by is foreseen: the versions that the worker is behind, plus those that usually appear
+    during an episode. While versions come too fast for that, a worker that has nothing under way and the newest
+    weights still plays one episode at a time: it would otherwise never learn that episodes have become shorter.
     """
 
-    def __init__(self, config: Config, *, worker: int = 0) -> None:
+    def __init__(self, config: Config) -> None:
         self._max_staleness = config.replay.max_staleness
-        self._sync = config.learner.mode == "sync"
-        # The shares add up to the round exactly: one episode too many would still run when the learner goes on.
-        share, rest = divmod(config.learner.round_episodes, config.rollout.workers)
-        self._share = share + (worker < rest)
+        self._ahead = config.learner.mode == "async"
+        """In sync mode nothing is published while a round is played."""
 
     def refusal(self, standing: Standing) -> str:
         """Why no episode may start now; empty: one may."""
         if standing.held < 0:
             return "the first weights from the learner"
-        if standing.latest - standing.held > self._max_staleness:
+        behind = standing.latest - standing.held
+        if behind > self._max_staleness:
             return f"version {standing.latest}: version {standing.held} is too stale to start with"
-        if self._sync and standing.started >= self._share:
-            return f"version {standing.held + 1}: this worker's {self._share} episodes of the round are out"
+        if self._ahead and behind + standing.expected > self._max_staleness and (standing.running or behind):
+            return (
+                f"slower versions: about {standing.expected} appear during an episode of {standing.usual_s:.0f} s, "
+                f"and data may be {self._max_staleness} old"
+            )
         return ""

@@ -26,6 +26,11 @@ def worker_names(config: Config) -> tuple[str, ...]:
     return tuple(f"worker-{number}" for number in range(config.rollout.workers))
 
 
+def role_names(config: Config) -> tuple[str, ...]:
+    """Every role of a run that its supervisor looks after, in the order in which they are shown."""
+    return ("learner", *worker_names(config), "evaluator")
+
+
 class Runtime(Protocol):
     """Places the roles of a run and looks after them."""
 

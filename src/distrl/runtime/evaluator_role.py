@@ -32,6 +32,7 @@ def keep_evaluating(life: Life) -> None:
     if not (life.run.evaluations / "before.json").exists():
         _evaluate(life, weights, first, evaluation.episodes, name="before")
     last_s = time.monotonic()
+    life.pulse.figures["progress"] = 1.0  # also where nothing was due: a life that waits for its turn is a good one
     while not life.stopping():
         newest = weights.latest()
         if evaluation.every_s and newest and time.monotonic() - last_s >= evaluation.every_s:
@@ -81,7 +82,7 @@ def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count:
     report = make_report(evaluate(policy, tasks, how), suite=life.config.tasks.suite, version=version.version)
     life.run.evaluations.mkdir(exist_ok=True)
     replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
-    life.pulse.figures.update({"success": report.success, "version": version.version, "progress": 1.0})
+    life.pulse.figures.update({"success": report.success, "version": version.version, "n": report.n, "progress": 1.0})
     life.metrics.write(
         "evaluator",
         role="evaluator",

@@ -12,7 +12,7 @@ from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.stream import DemonstrationStream
 from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_algorithm, make_policy, make_sight, prepare_torch
+from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
 
 METRICS_EVERY_UPDATES = 20
@@ -68,6 +68,9 @@ class PulseReporter:
                 "staleness/mean": drawn.staleness_mean,
                 "staleness/max": drawn.staleness_max,
                 "staleness/kept": drawn.kept_share,
+                "data/cut": learner.data.cut_share,
+                "data/relabelled": learner.data.relabelled,
+                "data/unsayable": learner.data.unsayable,
             }
         )
 
@@ -80,7 +83,8 @@ def learn(life: Life) -> None:
     recovered = store.recover()
     if recovered:
         life.log.write("recovered", episodes=recovered)
-    sight = make_sight(config, life.run)
+    seen = make_sight(config, life.run)
+    sight = RecentFrames(0) if seen is None else seen
     parts = LearnerParts(
         config=config,
         policy=make_policy(config, sight, learning=True),
@@ -89,6 +93,8 @@ def learn(life: Life) -> None:
         weights=WeightsFolder(life.run.weights, keep=config.learner.keep_versions),
         checkpoints=CheckpointFolder(life.run.checkpoints),
         report=report,
+        fitting=make_fitting(config),
+        look=camera(config, sight),
     )
     learner = Learner(parts)
     report.attach(learner)
@@ -97,7 +103,8 @@ def learn(life: Life) -> None:
     elif life.stopping():
         return
     else:
-        _warm_start(life, parts, RecentFrames(0) if sight is None else sight)
+        _warm_start(life, parts, sight)
+        learner.keep_demonstrations()
     learner.run(life.stopping)
 
 
@@ -105,18 +112,18 @@ def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames) -> None:
     warm_start = parts.config.warm_start
     if not warm_start.demonstrations:
         return
-    samples, loss = _clone_stream(life, parts, sight) if warm_start.samples else _clone_all(life, parts, sight)
+    samples, loss = _clone_stream(life, parts, sight) if warm_start.samples else _clone_all(life, parts)
     life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)
 
 
-def _clone_all(life: Life, parts: LearnerParts, sight: RecentFrames) -> tuple[int, float]:
+def _clone_all(life: Life, parts: LearnerParts) -> tuple[int, float]:
     """Hold all demonstrations in memory and go over them; how many steps they have, and the last loss."""
     config = parts.config
-    random, tasks, look = Random(config.run.seed), demonstration_tasks(config), camera(config, sight)
+    random, tasks = Random(config.run.seed), demonstration_tasks(config)
     examples = []
     for done, task in enumerate(tasks):
         _beat(life, f"watching the oracle: {done} of {len(tasks)} demonstrations")
-        pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=look)
+        pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=parts.look)
         examples += examples_for(parts.policy, pairs)
     loss = clone(
         parts.policy, examples, config.warm_start, random=random,

@@ -165,17 +165,21 @@ class LocalRuntime:
         self._log.write("started", role=role.name, pid=role.process.pid, restarts=role.restarts)
 
     def _ended(self, role: _Role, code: int) -> None:
-        words = role.last_words()
-        if words:
-            self._log.write("failed", role=role.name, why=words)
-            error = DistrlError(f"{role.name}: {words}")
-            error.exit_code = code
-            raise error
+        self._heed(role, code)
         if role.finishing and (code == 0 or not role.needed):
             role.done, role.note = True, "finished"
             return
         named = "it ended without being asked" if code == 0 else f"exit code {code}"
         self._restart_later(role, f"killed by {signal.Signals(-code).name}" if code < 0 else named)
+
+    def _heed(self, role: _Role, code: int) -> None:
+        """Raise what a role that has ended said about why; nothing where it said nothing."""
+        words = role.last_words()
+        if words:
+            self._log.write("failed", role=role.name, why=words)
+            error = DistrlError(f"{role.name}: {words}")
+            error.exit_code = code if code > 0 else error.exit_code
+            raise error
 
     def _listen(self, role: _Role) -> None:
         heartbeat = self._own(role)
@@ -185,7 +189,8 @@ class LocalRuntime:
         if silent_s > limit_s:
             what = heartbeat.what if heartbeat else "starting"
             role.kill()
-            role.last_words()
+            # It may have given up and then hung on its way out, such as in a thread that the disk does not let go.
+            self._heed(role, code=0)
             self._restart_later(role, f"silent for {silent_s:.0f} s while {what}")
 
     def _own(self, role: _Role) -> Heartbeat | None:

@@ -29,7 +29,7 @@ class Life:
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor, which then asks the roles
         self.name, self.run = name, run
-        self.config: Config = run.config()
+        self.config: Config = run.session_config()
         self._lock = take(run.lock(name), wait_s=EARLIER_LIFE_S, what=f"{name} of {run.path}")
         self.pulse = Pulse(run.pulses, name, interval_s=self.config.runtime.heartbeat_s)
         self.log = EventLog(run.log(name))

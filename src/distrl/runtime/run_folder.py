@@ -32,11 +32,13 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
+        self.session_file = path / "session.toml"
         self.experience = path / "experience"
         self.frames = path / "experience"
         self.weights = path / "weights"
         self.checkpoints = path / "checkpoints"
         self.pulses = path / "pulses"
+        self.claims = self.pulses / "round.sqlite"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
         self.evaluations = path / "evaluations"
@@ -45,11 +47,16 @@ class RunFolder:
 
     @property
     def name(self) -> str:
+        """The last part of its path: date, time and `run.name`."""
         return self.path.name
 
     def config(self) -> Config:
-        """The resolved configuration that the run was started with."""
+        """The resolved configuration, with what its owner has edited since the last session began."""
         return load_config(self.config_file)
+
+    def session_config(self) -> Config:
+        """What the newest session began with, and its roles keep to; before the first one, what it will begin with."""
+        return load_config(self.session_file) if self.session_file.exists() else self.config()
 
     def lock(self, role: str) -> Path:
         """What the living process of a role, or of the supervisor, holds."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from distrl.config.schema import RunConfig
 from distrl.errors import StoreError
 
 
@@ -17,7 +18,20 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """Of that, in which workers were collecting."""
     busy_s: float = 0.0
     """Device time, summed over the devices."""
+    device_s: float = 0.0
+    """Time that the devices were there while workers were collecting, summed over the devices."""
     restarts: int = 0
+
+    @property
+    def device_utilisation(self) -> float:
+        """Share of their time in which devices were busy; 0 before there was any."""
+        return self.busy_s / self.device_s if self.device_s else 0.0
+
+
+def is_over(limits: RunConfig, spent: Spent, episodes: int) -> bool:
+    """Whether a run has used up its budget."""
+    late = limits.minutes > 0 and spent.collect_s >= 60 * limits.minutes
+    return late or 0 < limits.episodes <= episodes
 
 
 def read_spent(path: Path) -> Spent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -29,15 +30,20 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     steps: int
     spent: Spent
+    device_utilisation: float
+    """So far."""
     roles: list[RoleStatus]
+    """In the order of the live table."""
     evaluations: dict[str, Rate]
+    """`before`, then `v000012` and the like by version, then `after`."""
     troubles: list[str]
     """The last deaths of roles and losses of devices, newest last."""
 
 
 def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
     """Read everything from the folder; nothing is asked of the roles."""
-    roles = [_role(run, path.stem, now_s) for path in sorted(run.pulses.glob("*.json"))]
+    names = sorted((path.stem for path in run.pulses.glob("*.json")), key=_place)
+    reports, spent = sorted(run.evaluations.glob("*.json"), key=_moment), read_spent(run.progress)
     with ExperienceStore(run.experience) as store:
         stats = store.stats()
     return RunStatus(
@@ -45,11 +51,25 @@ def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
         phase=_phase(run),
         episodes=stats.episodes,
         steps=stats.steps,
-        spent=read_spent(run.progress),
-        roles=roles,
-        evaluations={path.stem: rate for path in sorted(run.evaluations.glob("*.json")) if (rate := read_rate(path))},
+        spent=spent,
+        device_utilisation=round(spent.device_utilisation, 4),
+        roles=[_role(run, name, now_s) for name in names],
+        evaluations={path.stem: rate for path in reports if (rate := read_rate(path))},
         troubles=_troubles(run),
     )
+
+
+def _place(role: str) -> tuple[int, int, str]:
+    """Where a role stands: the learner, then the workers by number, then the evaluator."""
+    kind, _, number = role.partition("-")
+    return {"learner": 0, "worker": 1}.get(kind, 2), int(number) if number.isdecimal() else 0, role
+
+
+def _moment(report: Path) -> tuple[int, int, str]:
+    """When a report was made: before the training, at a version, or after it."""
+    name = report.stem
+    version = int(name[1:]) if name[:1] == "v" and name[1:].isdecimal() else 0
+    return {"before": 0, "after": 2}.get(name, 1), version, name
 
 
 def _phase(run: RunFolder) -> Literal["live", "finished", "stopped"]:

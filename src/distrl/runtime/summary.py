@@ -33,6 +33,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: int
     updates: int
     updates_per_episode: float
+    """As many as there were; `learner.updates_per_episode` is the cap."""
+    updates_per_episode_cap: float
     device_utilisation: float
     learner_idle_ratio: float
     staleness_mean: float
@@ -40,6 +42,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Of the fresh draws; kept successes are counted in `kept_share`."""
     kept_share: float
     lost_episodes: int
+    """Acknowledged by the store and no longer there whole: 0 unless files were damaged."""
+    unacknowledged_episodes: int
+    """Finished by a worker that was killed before the store had them: nobody was told that they are safe."""
     duplicate_episodes: int
     restarts: int
     device_losses: int
@@ -63,10 +68,11 @@ def summarise(
     with ExperienceStore(run.experience) as store:
         store.recover(temporary_age_s=0.0)
         audit, stats = store.audit(), store.stats()
+        told = _compare(run, {row.id for row in store.after(0, 1_000_000_000)})
     learner = read_heartbeat(run.pulses, "learner")
     figures = learner.figures if learner else {}
     before, after = read_rate(run.evaluations / "before.json"), read_rate(run.evaluations / "after.json")
-    num_devices = config.rollout.workers * config.devices.per_worker
+    updates = int(figures.get("updates", 0))
     summary = Summary(
         run=run.name,
         suite=config.tasks.suite,
@@ -79,14 +85,16 @@ def summarise(
         wall_s=round(spent.wall_s, 2),
         collect_s=round(spent.collect_s, 2),
         policy_version=int(figures.get("version", -1)),
-        updates=int(figures.get("updates", 0)),
-        updates_per_episode=config.learner.updates_per_episode,
-        device_utilisation=round(spent.busy_s / max(1e-9, num_devices * spent.collect_s), 4),
+        updates=updates,
+        updates_per_episode=round(updates / max(1, stats.episodes), 4),
+        updates_per_episode_cap=config.learner.updates_per_episode,
+        device_utilisation=round(spent.device_utilisation, 4),
         learner_idle_ratio=round(figures.get("idle", 0.0), 4),
         staleness_mean=round(figures.get("staleness/mean", 0.0), 3),
         staleness_max=figures.get("staleness/max", 0.0),
         kept_share=round(figures.get("staleness/kept", 0.0), 4),
-        lost_episodes=len(audit.missing) + _unaccounted(run, config),
+        lost_episodes=len(audit.missing) + told.lost,
+        unacknowledged_episodes=told.unacknowledged,
         duplicate_episodes=len(audit.duplicates),
         restarts=spent.restarts,
         device_losses=_losses(run),
@@ -110,17 +118,19 @@ def read_summary(run: RunFolder) -> Summary | None:
         raise StoreError(f"{run.summary} is damaged: {error}", expected="what the run wrote there", fix=fix) from error
 
 
-def _unaccounted(run: RunFolder, config: Config) -> int:
-    """Episodes that a worker was told are safe and that the store does not have."""
-    acknowledged = {
-        str(event["id"])
-        for number in range(config.rollout.workers)
-        for event in read_events(run.log(f"worker-{number}"))
-        if event["event"] == "acknowledged"
-    }
-    with ExperienceStore(run.experience) as store:
-        held = {row.id for row in store.after(0, 1_000_000_000)}
-    return len(acknowledged - held)
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the workers wrote down of their episodes, against what the store has."""
+
+    lost: int
+    unacknowledged: int
+
+
+def _compare(run: RunFolder, held: set[str]) -> _Told:
+    events = [event for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)]
+    finished, acknowledged = (
+        {str(event["id"]) for event in events if event["event"] == name} for name in ("finished", "acknowledged")
+    )
+    return _Told(lost=len(acknowledged - held), unacknowledged=len(finished - acknowledged - held))
 
 
 def _losses(run: RunFolder) -> int:

@@ -8,21 +8,24 @@ from collections.abc import Callable
 import msgspec
 
 from distrl.config.schema import Config
+from distrl.experience.claims import forget_claims
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore, StoreStats
-from distrl.runtime.base import RoleStatus, worker_names
+from distrl.runtime.base import RoleStatus, role_names, worker_names
 from distrl.runtime.local import LocalRuntime
 from distrl.runtime.locks import take
 from distrl.runtime.placement import uses_gpu
+from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, disk_errors
-from distrl.runtime.spent import Spent, read_spent
+from distrl.runtime.spent import Spent, is_over, read_spent
 from distrl.runtime.summary import Summary, summarise
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.gpu import GpuMeter, GpuReading
 
 TEND_S = 0.1
 COUNT_EVERY_S = 1.0
-WORKER_END_S = 30.0
+WORKER_END_S = 120.0
+"""Long enough for what waits to be stored on a slow disk; one that hangs falls silent and is noticed before."""
 LEARNER_END_S = 60.0
 EVALUATOR_END_S = 300.0
 LOCK_WAIT_S = 1.0
@@ -69,6 +72,7 @@ class Session:
         lock = take(self._run.lock("supervisor"), wait_s=LOCK_WAIT_S, what=f"{self._run.path}")
         try:
             with disk_errors(self._run.path):
+                adopt(self._run, self._config)
                 self._gpu = GpuMeter(self._note_gpu) if uses_gpu(self._config) else None
                 self._tend_roles()
                 return summarise(
@@ -87,8 +91,9 @@ class Session:
     def _tend_roles(self) -> None:
         workers = worker_names(self._config)
         self._store.recover()
+        forget_claims(self._run.claims)  # of an earlier session
         try:
-            self._runtime.start(("learner", *workers, "evaluator"))
+            self._runtime.start(role_names(self._config))
             self._collect()
             self._wind_down(workers)
         finally:
@@ -102,10 +107,12 @@ class Session:
     def spent(self) -> Spent:
         """What the run has used, earlier sessions included."""
         busy_s = self._runtime.busy_s() if self._busy_s is None else self._busy_s
+        collected_s, num_devices = self._collected_s(), self._config.rollout.workers * self._config.devices.per_worker
         return Spent(
             wall_s=self._before.wall_s + time.time() - self._started_s,
-            collect_s=self._before.collect_s + self._collected_s(),
+            collect_s=self._before.collect_s + collected_s,
             busy_s=self._before.busy_s + busy_s,
+            device_s=self._before.device_s + num_devices * collected_s,
             restarts=self._before.restarts + self._runtime.restarts,
         )
 
@@ -136,10 +143,7 @@ class Session:
         return any(beat.role.startswith("worker") and beat.phase == "doing" for beat in beats if beat)
 
     def _over(self) -> bool:
-        limits = self._config.run
-        if limits.minutes and self.spent().collect_s >= 60 * limits.minutes:
-            return True
-        return bool(limits.episodes) and self._stats().episodes >= limits.episodes
+        return is_over(self._config.run, self.spent(), self._stats().episodes)
 
     def _wind_down(self, workers: tuple[str, ...]) -> None:
         """Workers first, then the learner with what they left, then the last evaluation."""

@@ -44,12 +44,15 @@ def _beat(life: Life, worker: Worker, parts: WorkerParts, devices: list[SimDevic
     life.pulse.figures.update(_figures(worker, parts))
     if devices:
         life.pulse.figures["busy_s"] = sum(device.busy_s for device in devices)
-    if worker.num_storing and not worker.num_playing:
+    if worker.num_playing:
+        waits = (parts.lockstep.waiting if parts.lockstep else "") or worker.waiting
+        life.pulse.doing(f"playing: {worker.num_playing} episodes{waits and f'; others wait for {waits}'}")
+    elif worker.num_storing:
         life.pulse.waiting(f"the store: {worker.num_storing} trajectories")
-    elif worker.waiting and not worker.num_playing:
+    elif worker.waiting:
         life.pulse.waiting(worker.waiting)
     else:
-        life.pulse.doing(f"playing: {worker.num_playing} episodes")
+        life.pulse.doing("playing: 0 episodes")
 
 
 def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
@@ -65,6 +68,7 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "cut": tally.cut,
         "batch/mean": batcher.num_decisions / max(1, batcher.num_batches),
         "version": batcher.version,
+        "storing": worker.num_storing,
         "healthy": health["healthy"] + health["leased"],
         "restarting": health["restarting"] + health["quarantined"],
         "acknowledge_ms": 1000 * tally.acknowledge_s / max(1, tally.episodes),

@@ -202,7 +202,7 @@ class Suite:
 
     def _draw(self, template: Template, split: Split, index: int) -> Task | None:
         for attempt in range(TRIES):
-            seed = _seed_of(self.name, template.name, split, index, attempt)
+            seed = seed_of(self.name, template.name, split, index, attempt)
             draft = Draft(SPLITS.index(split) * PHONES + seed % PHONES, seed, split)
             try:
                 template.fill(draft)
@@ -242,7 +242,7 @@ def refuse_overlap(tasks: Iterable[Task]) -> None:
             )
 
 
-def _seed_of(*parts: object) -> int:
+def seed_of(*parts: object) -> int:
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
 
 
@@ -250,14 +250,17 @@ def _seed_of(*parts: object) -> int:
 
 
 def open_app(name: str) -> Move:
+    """Open the app with this name (not its title), from wherever the phone is."""
     return Move(verb="open", target=name)
 
 
 def tap(id: str) -> Move:
+    """Tap the widget with this id, after scrolling to it."""
     return Move(verb="tap", target=id)
 
 
 def hold(id: str) -> Move:
+    """Press the widget with this id for long, after scrolling to it."""
     return Move(verb="hold", target=id)
 
 
@@ -267,14 +270,17 @@ def type_in(id: str, text: str) -> Move:
 
 
 def enter() -> Move:
+    """Press the keyboard's enter key: searches and sends."""
     return Move(verb="enter")
 
 
 def go_back() -> Move:
+    """Press back: one screen up, or a dialog away."""
     return Move(verb="back")
 
 
 def go_home() -> Move:
+    """Press home: to the launcher."""
     return Move(verb="home")
 
 

@@ -202,3 +202,36 @@ def test_the_loss_of_the_defaults_is_the_sum_of_its_terms_worked_out_by_hand() -
     assert loss.metrics["invalid"] == pytest.approx(invalid, rel=1e-3)
     total = policy + 0.5 * critic - 0.003 * entropy + 0.05 * invalid
     assert float(loss.total.detach()) == pytest.approx(total, rel=1e-4)
+
+
+# --- cut steps and examples -----------------------------------------------------------------------------------------
+
+HOPELESS = Drawn(reward=[0.0, 0.0, 1.0], value=[0.99, 0.99, 0.99], ratio=[0.1, 0.1, 0.1], success=True)
+"""Every advantage is at or below 0.01: a critic that knows nothing of what is shown says nothing for it."""
+
+
+@pytest.mark.parametrize("advantage", ["signed", "positive", "binary"])
+@pytest.mark.parametrize("importance", ["none", "targets", "full"])
+def test_examples_are_imitated_whole_whatever_the_critic_thinks(advantage: str, importance: str) -> None:
+    lesson = make_lesson(msgspec.structs.replace(HOPELESS, example=True, ratio=()))
+    learn(lesson, with_settings(advantage=advantage, importance=importance, advantage_floor=0.5))
+    assert credit(lesson)[0].tolist() == pytest.approx([1.0] * 3)
+    assert not gradient(lesson.value_logit_BT).any()
+
+
+def test_examples_leave_the_scale_of_advantages_alone() -> None:
+    shown = Drawn(reward=[0.0, 0.0, 50.0], value=[0.5, 0.5, 0.5], success=True, example=True)
+    alone, beside = make_lesson(STALE), make_lesson(STALE, shown)
+    for lesson in (alone, beside):
+        learn(lesson, with_settings(scale_advantages=True))
+    assert credit(beside)[0].tolist() == pytest.approx(credit(alone)[0].tolist(), rel=1e-5)
+
+
+def test_cut_steps_are_neither_raised_nor_lowered_and_the_targets_stay_as_they_are() -> None:
+    whole, cut = make_lesson(STALE), make_lesson(msgspec.structs.replace(STALE, cut=[False, True, False]))
+    for lesson in (whole, cut):
+        learn(lesson, PLAIN)
+    assert gradient(cut.logp_BT)[0, 1] == 0.0
+    for step in (0, 2):
+        assert float(gradient(cut.logp_BT)[0, step] * 2) == pytest.approx(float(gradient(whole.logp_BT)[0, step] * 3))
+    assert critic_targets(cut).tolist() == critic_targets(whole).tolist()

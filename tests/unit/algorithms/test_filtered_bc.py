@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from distrl.algorithms.base import Lesson, Loss
@@ -43,3 +44,18 @@ def test_surprise_is_what_the_critic_missed_of_the_outcome() -> None:
     loss = learn(make_lesson(SUCCESS, FAILURE))
     assert loss.td_BT[0].tolist() == pytest.approx([0.7, 0.4, 0.0], abs=1e-6)
     assert loss.td_BT[1].tolist() == pytest.approx([-0.2] * 3, abs=1e-6)
+
+
+def test_cut_steps_are_not_imitated_and_still_teach_the_critic() -> None:
+    lesson = make_lesson(msgspec.structs.replace(SUCCESS, cut=[True, False]))
+    learn(lesson)
+    assert gradient(lesson.logp_BT)[0].tolist() == [0.0, -1.0]
+    assert gradient(lesson.value_logit_BT).all()
+
+
+def test_examples_are_imitated_and_leave_the_critic_alone() -> None:
+    lesson = make_lesson(msgspec.structs.replace(SUCCESS, example=True), FAILURE)
+    learn(lesson)
+    assert gradient(lesson.logp_BT)[0].tolist() == pytest.approx([-0.5, -0.5, 0.0])
+    assert not gradient(lesson.value_logit_BT)[0].any()
+    assert gradient(lesson.value_logit_BT)[1].all()

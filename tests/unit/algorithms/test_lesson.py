@@ -110,3 +110,37 @@ def test_a_mean_over_no_steps_is_zero_and_over_some_counts_these_alone() -> None
     values = torch.tensor([[1.0, 2.0, 9.0]])
     assert float(mean_over(values, torch.tensor([[True, True, False]]))) == 1.5
     assert float(mean_over(values, torch.zeros(1, 3, dtype=torch.bool))) == 0.0
+
+
+# --- cut steps and examples -----------------------------------------------------------------------------------------
+
+
+def with_waste(policy: PointerPolicy, *, success: bool) -> Trajectory:
+    """An episode of four steps, the second of which the device refused."""
+    return decided_episode(policy, "wasteful", Played(num_steps=4, success=success, invalid=(1,)))
+
+
+def test_without_cutting_every_step_teaches_and_tells(policy: PointerPolicy) -> None:
+    lesson = lesson_of(policy, with_waste(policy, success=True), with_waste(policy, success=False))
+    assert torch.equal(lesson.teaches_BT, lesson.mask_BT)
+    assert torch.equal(lesson.tells_BT, lesson.mask_BT)
+    assert not lesson.example_B.any()
+
+
+def test_the_wasted_steps_of_a_success_teach_nothing_and_still_tell_the_critic(policy: PointerPolicy) -> None:
+    both = [with_waste(policy, success=success) for success in (True, False)]
+    lesson = read_lesson(policy, [prepare(one, policy, cut=True) for one in both], [1.0, 1.0])
+    assert lesson.teaches_BT.tolist() == [[True, False, True, True], [True] * 4]
+    assert torch.equal(lesson.tells_BT, lesson.mask_BT)
+
+
+def test_an_example_has_a_ratio_of_one_under_any_policy_and_tells_the_critic_nothing(policy: PointerPolicy) -> None:
+    own = decided_episode(policy, "own", Played(num_steps=2))
+    shown = prepare(decided_episode(policy, "shown", Played(num_steps=3, success=True)), policy, example=True)
+    lesson = read_lesson(tiny_policy(1, spread=0.5), [prepare(own, policy), shown], [1.0, 1.0])
+    assert lesson.example_B.tolist() == [False, True]
+    assert lesson.tells_BT.tolist() == [[True, True, False], [False] * 3]
+    assert lesson.ratio_BT[1].tolist() == [1.0] * 3
+    assert max(abs(ratio - 1.0) for ratio in lesson.ratio_BT[0, :2].tolist()) > 0.01
+    assert not lesson.ratio_BT[0, 2:].any()
+    assert not lesson.ratio_BT.requires_grad

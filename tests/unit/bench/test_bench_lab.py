@@ -6,19 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from distrl.bench.lab import Lab, Plan, Point, warm_start
+from distrl.config.schema import Config, DataConfig
 from distrl.evaluation.evaluate import held_out
 from distrl.runtime.assembly import make_policy
 from support.learners import small_config
 
 CHUNK, NUM_EPISODES, NUM_HELD_OUT = 8, 32, 6
-CONFIG = small_config(
-    tasks={"suite": "sim-start"},
-    warm_start={"demonstrations": 8, "epochs": 1},
-    replay={"capacity_steps": 4000},
-    learner={"batch_trajectories": 4, "first_update_episodes": 16, "updates_per_episode": 0.25},
-)
+SETTINGS: dict[str, dict[str, object]] = {
+    "tasks": {"suite": "sim-start"},
+    "warm_start": {"demonstrations": 8, "epochs": 1},
+    "replay": {"capacity_steps": 4000},
+    "learner": {"batch_trajectories": 4, "first_update_episodes": 16, "updates_per_episode": 0.25},
+}
+CONFIG = small_config(**SETTINGS)
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +33,10 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def trained(*, lag: int, evaluate_every: int = 0) -> tuple[Lab, list[Point], list[Point]]:
+def trained(*, lag: int, evaluate_every: int = 0, config: Config = CONFIG) -> tuple[Lab, list[Point], list[Point]]:
     """A laboratory after its training, what it returned and what it told on the way."""
-    plan = Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag, evaluate_every=evaluate_every)
-    lab, told = Lab(plan, held_out(CONFIG, NUM_HELD_OUT)), list[Point]()
+    plan = Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag, evaluate_every=evaluate_every)
+    lab, told = Lab(plan, held_out(config, NUM_HELD_OUT)), list[Point]()
     return lab, lab.run(told.append), told
 
 
@@ -82,6 +85,20 @@ def test_the_acting_policy_has_the_weights_of_the_version_that_it_names() -> Non
     assert len(set(weights.values())) == 4
 
 
+@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize("name", ["digirl", "filtered_bc", "grpo", "ppo"])
+def test_every_algorithm_trains(name: str, lag: int) -> None:
+    config = small_config(**SETTINGS, algorithm={"name": name}, rollout={"group_size": 4})
+    lab = Lab(Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(config, NUM_HELD_OUT))
+    end = lab.run(lambda point: None)[-1]
+    tasks = [row.task for row in lab._memory.after(0, NUM_EPISODES)]
+    assert len(set(tasks)) == NUM_EPISODES // 4
+    assert end.updates == NUM_EPISODES // 4
+    assert {"policy", "value", "entropy", "total", "gradient_norm"} <= end.losses.keys()
+    weights = dict(lab._versions.held)
+    assert lab.policy.dump() == weights[max(weights)] != weights[min(weights)] or lag == 0
+
+
 def test_a_warm_start_changes_the_policy_and_no_demonstrations_leave_it_alone() -> None:
     policy = make_policy(CONFIG)
     fresh = policy.dump()
@@ -89,3 +106,20 @@ def test_a_warm_start_changes_the_policy_and_no_demonstrations_leave_it_alone() 
     assert policy.dump() == fresh
     warm_start(policy, CONFIG)
     assert policy.dump() != fresh
+
+
+def test_the_data_options_reach_the_replay_and_change_no_count() -> None:
+    start = replace(CONFIG.warm_start, keep=True)
+    config = replace(CONFIG, warm_start=start, data=DataConfig(cut=True, hindsight=True))
+    lab, points, _ = trained(lag=0, config=config)
+    plain, before, _ = trained(lag=0)
+    learner, without = lab._learner, plain._learner
+    assert [point.updates for point in points] == [point.updates for point in before]
+    assert (learner.episodes, learner.cursor) == (without.episodes, without.cursor) == (NUM_EPISODES, NUM_EPISODES)
+    assert learner._parts.fitting is not None
+    assert without._parts.fitting is None
+    shown = [id for id in learner.replay.priorities() if id.startswith("demonstration-")]
+    renamed = [id for id in learner.replay.priorities() if id.endswith("+hindsight")]
+    assert len(shown) == 8
+    assert len(renamed) == learner.data.relabelled
+    assert len(learner.replay) == NUM_EPISODES + len(shown) + len(renamed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -32,13 +31,6 @@ from support.vlms import tiny_model
 
 SMALL = {"policy.width": 16, "policy.layers": 1, "warm_start.epochs": 2, "warm_start.learning_rate": 0.01}
 NOW = datetime(2026, 1, 2, 3, 4, 5)
-
-
-@pytest.fixture(autouse=True)
-def _denormals_again() -> Iterator[None]:
-    """The verbs give up denormals for their process, which here is also that of other tests."""
-    yield
-    torch.set_flush_denormal(False)
 
 
 def make_run(root: Path, **settings: Any) -> tuple[RunFolder, Config]:

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from distrl.cli import config as config_verb
+from distrl.cli import train
 from distrl.cli.main import VERBS, Parser, main, split_overrides
-from distrl.errors import DeviceLost, DistrlError, RoleCrashed, UsageError
+from distrl.errors import ConfigError, DeviceLost, DistrlError, RoleCrashed, UsageError
 
 HEAVY = ("torch", "numpy", "PIL", "gymnasium", "rich")
 
@@ -69,6 +71,7 @@ def test_no_verb_shows_the_overview_and_counts_as_wrong_usage(capsys: pytest.Cap
         (["config", "show", "--run.seed", "--json"], "needs a value"),
         (["config", "reference", "--run.seed", "3"], "distrl config show"),
         (["config", "show", "nowhere.toml"], "nowhere.toml"),
+        (["config", "show", "--algorithm.name", "reinforce"], '"digirl" or "filtered_bc" or "grpo" or "ppo"'),
         (["doctor", "--jso"], "one of --json"),
         (["doctor", "--run.seed", "3"], "has no flag --run.seed"),
         (["bench", "nothing"], "no benchmark"),
@@ -88,6 +91,20 @@ def test_wrong_input_ends_in_a_few_lines_with_the_fix(
     assert said in message
     assert len(message.splitlines()) <= 15
     assert "Traceback" not in message
+
+
+def test_a_training_that_would_compare_nothing_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = {"algorithm.name": "grpo"}
+    with pytest.raises(ConfigError, match="group_size is 1") as caught:
+        train._open(argparse.Namespace(resume=None, config=None, overrides=asked))
+    assert "--rollout.group_size 8" in caught.value.fix
+    assert list(tmp_path.iterdir()) == []
+    asked["rollout.group_size"] = "2"
+    _, config = train._open(argparse.Namespace(resume=None, config=None, overrides=asked))
+    assert config.rollout.group_size == 2
 
 
 @pytest.mark.parametrize(

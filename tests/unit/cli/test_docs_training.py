@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from distrl.config.load import load_config
 from distrl.config.reference import flatten, settings
-from distrl.config.schema import Config
+from distrl.config.schema import AlgorithmConfig, Config
 from distrl.experience.store import ExperienceStore
 from distrl.tasks.suites import SUITES
 from distrl.types import Value
@@ -85,7 +85,7 @@ def test_every_test_that_guards_against_a_defect_exists() -> None:
 
 def switches(page: str) -> dict[str, list[str]]:
     """The rows of a page's table of settings: what follows the name, cell by cell."""
-    rows = re.findall(r"^\| `(\w+\.\w+)` \|(.+)\|$", text_of(page), flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+(?:\.\w+)+)` \|(.+)\|$", text_of(page), flags=re.MULTILINE)
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
 
 
@@ -95,7 +95,7 @@ def plain(value: Value) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-@pytest.mark.parametrize("page", ["docs/algorithms/aride.md", "docs/algorithms/filtered_bc.md"])
+@pytest.mark.parametrize("page", [page for page in PAGES if re.fullmatch(r"docs/algorithms/[a-z_]+\.md", page)])
 def test_every_switch_of_an_algorithm_exists_and_has_the_default_that_its_page_names(page: str) -> None:
     named = {name: cells[0] for name, cells in switches(page).items()}
     assert len(named) > 2
@@ -105,13 +105,23 @@ def test_every_switch_of_an_algorithm_exists_and_has_the_default_that_its_page_n
 
 def test_the_page_of_aride_leaves_no_setting_of_the_algorithm_or_the_replay_out() -> None:
     ours = {key for key in settings() if key.startswith(("algorithm.", "replay."))} - {"algorithm.name"}
+    ours -= {key for key in settings() if key.startswith(("algorithm.digirl.", "algorithm.proximal."))}
     assert ours - set(switches("docs/algorithms/aride.md")) == set()
 
 
-def test_the_published_configuration_is_what_the_page_of_aride_says() -> None:
-    published = flatten(load_config(ROOT / "configs" / "aride-published.toml"))
-    cells = {name: cells[1] or cells[0] for name, cells in switches("docs/algorithms/aride.md").items()}
-    assert cells == {name: plain(published[name]) for name in cells}
+@pytest.mark.parametrize(("page", "file"), [("aride", "aride-published"), ("ppo", "ppo"), ("grpo", "grpo")])
+def test_the_configuration_of_an_algorithm_is_what_its_page_says(page: str, file: str) -> None:
+    chosen = flatten(load_config(ROOT / "configs" / f"{file}.toml"))
+    cells = {name: cells[1] or cells[0] for name, cells in switches(f"docs/algorithms/{page}.md").items()}
+    assert cells == {name: plain(chosen[name]) for name in cells}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in get_args(get_type_hints(AlgorithmConfig)["name"]) if name != "aride"]
+)
+def test_every_other_algorithm_has_a_page_and_a_configuration_that_trains_with_it(name: str) -> None:
+    assert f"docs/algorithms/{name}.md" in PAGES
+    assert load_config(ROOT / "configs" / f"{name.replace('_', '-')}.toml").algorithm.name == name
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -26,3 +26,18 @@ def test_the_pointer_takes_no_gpu(key: str) -> None:
 def test_a_device_that_nobody_knows_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="does not fit"):
         load_config(None, {"policy.device": name})
+
+
+def test_a_model_that_looks_needs_pictures_too_unless_it_reads_elements_alone() -> None:
+    with pytest.raises(ConfigError, match="keep_screenshots is off") as caught:
+        load_config(None, {"policy.kind": "vlm"})
+    assert caught.value.fix == "--rollout.keep_screenshots true, or --policy.vlm.pictures false"
+    load_config(None, {"policy.kind": "vlm", "policy.vlm.pictures": "false"})
+
+
+def test_a_stream_carries_no_earlier_pictures() -> None:
+    streamed = {"policy.kind": "vlm", "rollout.keep_screenshots": "true", "warm_start.samples": "100"}
+    load_config(None, {**streamed})
+    with pytest.raises(ConfigError, match="no earlier ones") as caught:
+        load_config(None, {**streamed, "policy.vlm.history_pictures": "1"})
+    assert "--warm_start.samples 0" in caught.value.fix

@@ -62,3 +62,13 @@ def test_the_given_share_of_phones_sits_on_machines_half_as_fast():
     assert len(slow) / len(fleet) == pytest.approx(0.2, abs=0.03)
     one = next(number for number, latency in enumerate(fleet) if latency.slow_machine)
     assert fleet[one].action_s() == pytest.approx(2 * emulator(device=f"phone-{one}").action_s())
+
+
+def test_a_phone_on_a_slow_machine_is_half_as_fast_whatever_the_seed_says():
+    settings = LatencyConfig(time_scale=1.0, stall_rate=0.0, slow_machine_share=0.0)
+    slow = Latency(settings, device="phone-0", seed=0, slow_machine=True)
+    assert slow.action_s() == pytest.approx(2 * emulator().action_s())
+    both = Latency(LatencyConfig(slow_machine_share=1.0), device="phone-0", seed=0, slow_machine=True)
+    assert both.reset_s() == pytest.approx(
+        Latency(LatencyConfig(slow_machine_share=1.0), device="phone-0", seed=0).reset_s()
+    )

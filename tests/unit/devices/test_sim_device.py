@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from distrl.config.schema import FaultConfig, LatencyConfig, WildConfig
@@ -11,10 +12,11 @@ from distrl.devices.base import Device
 from distrl.devices.sim import phone
 from distrl.devices.sim.device import FOREVER_S, SimDevice, SimSettings
 from distrl.errors import DeviceError, DeviceLost
+from distrl.tasks.base import open_app, tap
 from distrl.tasks.judges.state import judge
 from distrl.tasks.oracle import Oracle
 from distrl.tasks.suites import suite
-from distrl.types import Finish, Press, Swipe, Tap, Task, Unparsed, Wait
+from distrl.types import Finish, Move, Press, Swipe, Tap, Task, Unparsed, Wait
 from support.faketime import FakeTime, play
 
 T = TypeVar("T")
@@ -194,3 +196,14 @@ def test_a_closed_phone_holds_nothing():
     at_once(device.close())
     with pytest.raises(DeviceError):
         at_once(device.observe())
+
+
+def test_it_numbers_its_contents_from_the_start_of_each_task():
+    device, wifi = a_phone(), a_task()
+    route = (open_app("settings"), tap("section:network"), tap("wifi"), tap("wifi"), tap("bluetooth"))
+    oracle = Oracle(msgspec.structs.replace(wifi, route=(*route, Move(verb="finish", target="complete"))))
+    for _ in range(2):
+        at_once(device.reset(wifi))
+        oracle = Oracle(oracle._task)
+        done = [at_once(device.perform(oracle.act(at_once(device.observe())))) for _ in range(6)]
+        assert [performed.content for performed in done] == [0, 0, 1, 0, 2, 2]

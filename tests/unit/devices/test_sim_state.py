@@ -16,7 +16,7 @@ from distrl.config.schema import FaultConfig, LatencyConfig, WildConfig
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import perform, show
-from distrl.devices.sim.state import PhoneState, Tables, apply, diff, drop, put
+from distrl.devices.sim.state import Contents, PhoneState, Tables, apply, diff, drop, put
 from distrl.devices.sim.world import HOME, start_state
 from distrl.tasks.suites import suite
 from distrl.types import Action, Change, Finish, Task, UiElement, Wait
@@ -97,6 +97,29 @@ def test_writing_and_dropping_make_new_states_that_share_what_did_not_change() -
     assert "2" not in dropped.tables["a"]
     assert state.tables == kept
     assert written.tables["b"] is dropped.tables["b"] is state.tables["b"]
+
+
+# --- contents -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(tables, min_size=1, max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_contents_have_the_same_number_exactly_where_they_do_not_differ(contents: list[Tables]) -> None:
+    states = [a_state(content) for content in [*contents, *deepcopy(contents)]]
+    counting = Contents(frozenset())
+    numbers = [counting.number(state) for state in states]
+    assert numbers[0] == 0
+    for one, number in zip(states, numbers, strict=True):
+        for other, other_number in zip(states, numbers, strict=True):
+            assert (number == other_number) == (diff(one, other) == ())
+
+
+def test_tables_that_change_by_mere_use_make_no_other_content() -> None:
+    counting = Contents(frozenset({"history"}))
+    states = [a_state({"a": {"1": {"on": True}}, "history": {str(visits): {}}}) for visits in range(3)]
+    assert [counting.number(state) for state in states] == [0, 0, 0]
+    assert counting.number(put(states[2], "a", "1", on=False)) == 1
+    assert counting.number(states[1]) == 0
 
 
 # --- snapshots ------------------------------------------------------------------------------------------------------

@@ -320,3 +320,16 @@ def test_a_write_that_fails_is_explained_and_leaves_nothing(tmp_path: Path) -> N
     assert [row.id for row in store.after(0, 10)] == ["before", "after"]
     assert sorted(path.name for path in tmp_path.glob("episodes/*/*")) == ["after.ep", "before.ep"]
     assert store.audit().healthy
+
+
+def test_the_episodes_of_a_version_are_counted_for_one_worker_or_all_and_from_a_cursor(tmp_path: Path) -> None:
+    with ExperienceStore(tmp_path) as store:
+        assert store.count_of(3) == (0, 0)
+        for number, worker in enumerate(["w0", "w0", "w1", "w1", "w1"]):
+            made = make_trajectory(f"e{number}", version=3 + number % 2)
+            store.add(replace(made, worker=worker))
+        assert store.count_of(3) == (3, 5)
+        assert store.count_of(3, worker="w1") == (2, 5)
+        assert store.count_of(4, worker="w1") == (1, 5)
+        assert store.count_of(3, after=2) == (2, 5)
+        assert store.count_of(3, after=5) == (0, 5)

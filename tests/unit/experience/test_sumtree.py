@@ -30,7 +30,8 @@ def test_assigning_all_is_the_same_as_setting_each(weights: list[float]) -> None
     for leaf, weight in enumerate(weights):
         one_by_one.set(leaf, weight)
     at_once.assign(np.array(weights))
-    assert np.array_equal(one_by_one._nodes, at_once._nodes)
+    assert np.array_equal(one_by_one.weights, at_once.weights)
+    assert one_by_one.total == at_once.total
 
 
 @settings(deadline=None)

@@ -15,8 +15,10 @@ from distrl.learner.checkpoint import (
     Checkpoint,
     CheckpointFolder,
     LearnerState,
+    dump_critic,
     dump_optimizer,
     read_checkpoint,
+    restore_critic,
     restore_optimizer,
 )
 
@@ -81,6 +83,16 @@ def test_one_without_a_new_update_still_counts_as_newer(tmp_path: Path) -> None:
     later = msgspec.structs.replace(later, state=msgspec.structs.replace(later.state, cursor=12))
     folder.write(later)
     assert folder.newest() == later
+
+
+def test_the_critic_of_an_algorithm_comes_back_too_and_is_checked(tmp_path: Path) -> None:
+    folder, with_critic = CheckpointFolder(tmp_path), msgspec.structs.replace(make_checkpoint(), critic=b"critic")
+    path = folder.write(with_critic)
+    assert folder.newest() == with_critic
+    for how in ("flipped", "gone"):
+        harm(path / "critic.safetensors", how)
+        with pytest.raises(StoreError, match=r"critic\.safetensors"):
+            read_checkpoint(path)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -178,6 +190,16 @@ def test_an_optimizer_goes_on_exactly_where_it_stopped() -> None:
     descend(other, restored, 3)
     assert torch.equal(layer.weight, other.weight)
     assert torch.equal(layer.bias, other.bias)
+
+
+def test_a_critic_that_does_not_fit_the_algorithm_is_refused_with_the_fix() -> None:
+    written = dump_critic(torch.nn.Linear(3, 2))
+    assert dump_critic(torch.nn.Module()) == b""
+    restore_critic(torch.nn.Module(), b"")
+    for other, data in ((torch.nn.Linear(4, 2), written), (torch.nn.Linear(3, 2), b""), (torch.nn.Module(), written)):
+        with pytest.raises(StoreError, match="does not fit the algorithm") as caught:
+            restore_critic(other, data)
+        assert "algorithm.name" in caught.value.fix
 
 
 def test_an_optimizer_that_has_done_nothing_can_be_saved_too() -> None:

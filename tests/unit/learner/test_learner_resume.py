@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from distrl.config.schema import PolicyConfig
 from distrl.learner.loop import Learner
+from distrl.policies.pointer.policy import PointerPolicy
 from support.learners import Workshop, small_config
 from support.lessons import Played
 
@@ -28,8 +32,10 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None
     assert not Workshop(tmp_path).learner().resume()
 
 
-def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rename_share", [0.0, 0.5])
+def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: float, tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
+    shop.make_policy = lambda: PointerPolicy(PolicyConfig(width=16, layers=1, rename_share=rename_share), seed=0)
     shop.deliver(4, Played(success=True))
     shop.deliver(4)
     first = shop.learner()

@@ -10,22 +10,30 @@ import torch
 from msgspec.structs import replace
 
 from distrl.algorithms.aride import ARide, push_down
-from distrl.algorithms.base import prepare, read_lesson
+from distrl.algorithms.base import Lesson, prepare, read_lesson
+from distrl.algorithms.digirl import DigiRL
+from distrl.algorithms.groups import Groups
+from distrl.algorithms.grpo import group_advantage
+from distrl.algorithms.ppo import clipped_gain, normalised
+from distrl.algorithms.targets import lambda_returns
 from distrl.config.schema import Config
 from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
-from distrl.experience.frame_memory import IllustratedStore, UnwrittenFrames
+from distrl.experience.frame_memory import IllustratedStore, RecentFrames, UnwrittenFrames
 from distrl.experience.frames import FrameStore
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
+from distrl.learner.demonstrations import camera
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Scores
-from distrl.runtime.assembly import make_policy
+from distrl.policies.pixel.policy import PixelPolicy
+from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy
 from distrl.types import Ending, Trajectory
 from support.learners import Hearer
 from support.lessons import Played, decided_episode, tiny_policy
-from support.pixels import pixel_config
+from support.pixels import pictured_screens, pixel_config, tiny_pixels
 from support.rollouts import ScriptedPolicy
+from support.strays import strays
 
 CONFIG = pixel_config(
     tasks__max_oracle_steps=3,
@@ -51,17 +59,40 @@ def play(folder: Path, config: Config, count: int = 3) -> list[Trajectory]:
 
 
 def learner_of(folder: Path, config: Config) -> Learner:
+    sight = RecentFrames(100, FrameStore(folder))
     return Learner(
         LearnerParts(
             config=config,
-            policy=make_policy(config, FrameStore(folder), learning=True),
-            algorithm=ARide(config.algorithm),
+            policy=make_policy(config, sight, learning=True),
+            algorithm=make_algorithm(config),
             store=ExperienceStore(folder),
             weights=WeightsFolder(folder / "weights"),
             checkpoints=CheckpointFolder(folder / "checkpoints"),
             report=Hearer(),
+            fitting=make_fitting(config),
+            look=camera(config, sight),
         )
     )
+
+
+def wander(folder: Path, count: int) -> list[Trajectory]:
+    """Failures that did something else, in the store of a run that keeps pictures and no elements."""
+    frames, policy = FrameStore(folder), tiny_pixels()
+    found = [pixelled(episode, frames, policy) for episode in strays(CONFIG.tasks.suite, count)]
+    with ExperienceStore(folder) as store:
+        for trajectory in found:
+            store.add(trajectory)
+    return found
+
+
+def pixelled(episode: Trajectory, frames: FrameStore, policy: PixelPolicy) -> Trajectory:
+    steps = []
+    for number, step in enumerate(episode.steps):
+        picture = frames.put(f"picture {number} of {episode.id}".encode())
+        choice = policy.imitate(step.observation, step.decision.action) or (0, 0, 0)
+        seen = replace(step.observation, elements=(), screenshot=picture)
+        steps.append(replace(step, observation=seen, decision=replace(step.decision, choice=choice)))
+    return replace(episode, steps=tuple(steps))
 
 
 def test_what_was_played_with_pictures_is_learnt_from_and_scored_as_it_was_acted(tmp_path: Path) -> None:
@@ -90,6 +121,66 @@ def test_an_episode_whose_picture_is_gone_or_damaged_is_passed_over_and_counted(
     assert list(learner.replay.priorities()) == [played[2].id]
 
 
+def test_hindsight_needs_no_elements_and_sees_the_pictures_that_were_seen(tmp_path: Path) -> None:
+    played = wander(tmp_path, 3)
+    learner = learner_of(tmp_path, replace(CONFIG, tasks=replace(CONFIG.tasks, max_oracle_steps=0)))
+    learner.take_in(limit=10)
+    assert learner.data.relabelled > 0
+    held = {sample.item.id: sample.item for sample in learner.replay.sample(100)}
+    for trajectory in played:
+        again = held.get(f"{trajectory.id}+hindsight")
+        if again is not None:
+            seen = [step.observation.screenshot for step in trajectory.steps]
+            assert [one.reference for one in again.encoded] == [
+                r for r in seen if r in {e.reference for e in again.encoded}
+            ]
+            assert again.instruction != trajectory.task.instruction
+    learner.update()
+
+
+@pytest.mark.parametrize("name", ["digirl", "filtered_bc", "grpo", "ppo"])
+def test_every_algorithm_learns_from_pictures(tmp_path: Path, name: str) -> None:
+    config = replace(CONFIG, algorithm=replace(CONFIG.algorithm, name=name))
+    play(tmp_path, config)
+    learner = learner_of(tmp_path, config)
+    learner.take_in(limit=10)
+    while learner.ready():
+        learner.update()
+    learner.save()
+    assert learner.updates == 15
+    again = learner_of(tmp_path, config)
+    assert again.resume()
+    assert again.replay.priorities() == learner.replay.priorities()
+
+
+def test_kept_demonstrations_have_pictures_also_after_a_kill_and_a_stream_leaves_none(tmp_path: Path) -> None:
+    shown = pixel_config(warm_start__demonstrations=2, tasks__max_oracle_steps=3)
+    learner = learner_of(tmp_path, shown)
+    learner.keep_demonstrations()
+    assert list(learner.replay.priorities()) == ["demonstration-0", "demonstration-1"]
+    assert all(one.picture for sample in learner.replay.sample(2) for one in sample.item.encoded)
+    learner.update()
+    learner.save()
+    again = learner_of(tmp_path, shown)
+    assert again.resume()
+    assert again.replay.priorities() == learner.replay.priorities()
+    streamed = learner_of(tmp_path / "streamed", pixel_config(warm_start__demonstrations=2, warm_start__samples=8))
+    streamed.keep_demonstrations()
+    assert len(streamed.replay.priorities()) == 0
+
+
+def test_a_resumed_learner_varies_colours_on_from_where_it_stopped() -> None:
+    jittery = replace(tiny_pixels().config, jitter=0.2)
+    (screen,) = pictured_screens(1)
+    first, second = tiny_pixels(config=jittery), tiny_pixels(seed=1, config=jittery)
+    first.augment(first.encode(screen))
+    second.variation = first.variation
+    tints = [policy.augment(policy.encode(screen)).tint_C for policy in (first, second)]
+    assert tints[0] is not None
+    assert tints[1] is not None
+    assert tints[0].tolist() == tints[1].tolist()
+
+
 class Elsewhere(ScriptedPolicy):
     """A policy whose scores lie on another device, with a shape and no content."""
 
@@ -106,12 +197,44 @@ def test_a_lesson_and_its_targets_lie_where_the_scores_lie(ending: Ending) -> No
     lengths = {"a": 2, "b": 3}
     episodes = [decided_episode(tiny_policy(), id, Played(num_steps=n, ending=ending)) for id, n in lengths.items()]
     policy = Elsewhere()
-    lesson = read_lesson(policy, [prepare(episode, policy) for episode in episodes], [1.0, 0.5])
-    assert {name: getattr(lesson, name).device.type for name in lesson.__struct_fields__} == dict.fromkeys(
-        lesson.__struct_fields__, "meta"
-    )
+    prepared = [prepare(episode, policy, example=id == "b") for id, episode in zip(lengths, episodes, strict=True)]
+    lesson = read_lesson(policy, prepared, [1.0, 0.5], groups=Groups(2))
+    names = [name for name in lesson.__struct_fields__ if name != "instructions"]
+    assert {name: getattr(lesson, name).device.type for name in names} == dict.fromkeys(names, "meta")
+    check_aride(lesson)
+    check_the_others(lesson)
+
+
+def check_aride(lesson: Lesson) -> None:
     algorithm = ARide(CONFIG.algorithm)
     targets = algorithm._targets(lesson)
     assert {targets.td_BT.device.type, targets.value_BT.device.type, targets.advantage_BT.device.type} == {"meta"}
     assert algorithm._policy_loss(lesson, targets).device.type == "meta"
     assert push_down(lesson, algorithm._bad(lesson)).device.type == "meta"
+
+
+def check_the_others(lesson: Lesson) -> None:
+    digirl = DigiRL(CONFIG.algorithm, seed=0)
+    promise_B = digirl.critic.to("meta")(lesson.instructions)
+    assert {promise_B.device.type, digirl._taught(lesson, promise_B).device.type} == {"meta"}
+    advantage_BT = lambda_returns(lesson.course, gamma=0.9, trace=0.9).advantage_BT
+    gain_BT = clipped_gain(lesson, normalised(advantage_BT, lesson.attempts_BT), CONFIG.algorithm)
+    assert {gain_BT.device.type, group_advantage(lesson).device.type} == {"meta"}
+
+
+def test_what_an_algorithm_trains_beside_the_policy_lies_where_the_policy_does(tmp_path: Path) -> None:
+    config = replace(CONFIG, algorithm=replace(CONFIG.algorithm, name="digirl"))
+    digirl, policy = DigiRL(config.algorithm, seed=0), Elsewhere()
+    policy._network = torch.nn.Linear(1, 1, device="meta")
+    Learner(
+        LearnerParts(
+            config=config,
+            policy=policy,
+            algorithm=digirl,
+            store=ExperienceStore(tmp_path),
+            weights=WeightsFolder(tmp_path / "weights"),
+            checkpoints=CheckpointFolder(tmp_path / "checkpoints"),
+            report=Hearer(),
+        )
+    )
+    assert {weights.device.type for weights in digirl.critic.parameters()} == {"meta"}

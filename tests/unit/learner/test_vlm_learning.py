@@ -42,14 +42,7 @@ class Studio:
         self.workshop = Workshop(folder, config, policy=self.policy)
 
     def policy(self, seed: int = 0) -> VlmPolicy:
-        return tiny_vlm(
-            self.family,
-            seed=seed,
-            fetch=self.frames.get,
-            answer_tokens=20,
-            score_batch=8,
-            elements=self.family == "text",
-        )
+        return tiny_vlm(self.family, seed=seed, fetch=self.frames.get, answer_tokens=24, elements=self.family == "text")
 
     def screens(self) -> list[Observation]:
         return [seen(reference, recent=()) for reference in self.references]
@@ -107,12 +100,12 @@ def test_a_model_goes_from_demonstrations_over_updates_to_a_folder(family: str, 
     batcher.swap()
     before = likeliest(worker, studio)
     assert before == likeliest(policy, studio)
-    studio.deliver(worker, 3)
-    for _ in range(2):
+    studio.deliver(worker, 4)
+    for _ in range(3):
         learner.step()
     learner.publish()
     batcher.swap()
-    assert (learner.updates, batcher.version) == (2, 1)
+    assert (learner.updates, batcher.version) == (3, 1)
     assert likeliest(worker, studio) == likeliest(policy, studio) != before
 
     # A life later, all is there.
@@ -120,7 +113,7 @@ def test_a_model_goes_from_demonstrations_over_updates_to_a_folder(family: str, 
     other = studio.workshop.learner()
     assert other.resume()
     assert studio.workshop.policy.dump() == policy.dump()
-    assert other.updates == 2
+    assert other.updates == 3
 
     # Others read the folder without us.
     _check_folders(policy, tmp_path)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import msgspec
@@ -50,6 +51,14 @@ def test_cloning_is_the_same_for_the_same_seed() -> None:
     for policy in clones:
         clone(policy, examples, WarmStartConfig(epochs=2), random=Random(3), beat=lambda share: None)
     assert clones[0].dump() == clones[1].dump()
+
+
+def test_a_past_action_refers_to_the_picture_that_it_was_decided_on() -> None:
+    seen = [observation for observation, _ in pictured()]
+    assert any(observation.recent for observation in seen)
+    for before, after in pairwise(seen):
+        if after.recent:
+            assert after.recent[-1].screenshot == before.screenshot != ""
 
 
 def test_demonstrations_are_whole_episodes_with_the_history_that_a_policy_would_see() -> None:

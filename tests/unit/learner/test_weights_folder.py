@@ -118,12 +118,13 @@ def test_a_writer_killed_at_any_write_leaves_the_version_before(
     folder.publish(policy, make_version(1))
     left = [writes]
 
-    def replace(path: Path, content: bytes) -> None:
+    def replace(path: Path, *pieces: bytes | memoryview) -> None:
         if not left[0]:
+            content = b"".join(pieces)
             path.with_name(f".{path.name}.half").write_bytes(content[: len(content) // 2])
             raise Killed
         left[0] -= 1
-        durable.replace(path, content)
+        durable.replace(path, *pieces)
 
     monkeypatch.setattr(weights_module, "replace", replace)
     with pytest.raises(Killed):

@@ -223,3 +223,22 @@ def test_a_file_that_is_no_picture_is_named() -> None:
     album = Album(lambda reference: b"\x89PNG nothing")
     with pytest.raises(StoreError, match="sha256:12"):
         album.size("sha256:12")
+
+
+def test_a_picture_that_breaks_off_in_the_middle_is_seen_as_a_black_one_of_its_size() -> None:
+    whole_one = picture(60, 90, format="JPEG")
+    seen_so = Album(lambda reference: whole_one[: len(whole_one) // 2]).picture("half")
+    assert (seen_so.size, seen_so.getextrema()) == ((60, 90), ((0, 0),) * 3)
+    assert Album(lambda reference: whole_one).picture("whole").getextrema() != seen_so.getextrema()
+
+
+def test_an_earlier_picture_that_is_gone_is_missed_when_the_prompt_is_made() -> None:
+    def fetch(reference: str) -> bytes:
+        if reference not in PICTURES:
+            raise StoreError(f"{reference} is gone", fix="copy it back")
+        return PICTURES[reference]
+
+    policy = tiny_vlm("qwen2.5-vl", fetch=fetch, history_pictures=1)
+    policy.encode(seen(recent=(Past(action=Tap(0.5, 0.5), screenshot="wide"),)))
+    with pytest.raises(StoreError, match="lost is gone"):
+        policy.encode(seen(recent=(Past(action=Tap(0.5, 0.5), screenshot="lost"),)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from distrl.config.load import load_config
 from distrl.errors import TaskError
-from distrl.rollout.scheduler import Admission, Standing, TaskFeed
+from distrl.rollout.scheduler import Admission, Standing, TaskFeed, VersionPace
 from distrl.tasks.base import Suite
 from distrl.tasks.suites import suite
 from support.rollouts import SUITE
@@ -14,8 +15,8 @@ from support.rollouts import SUITE
 SMALL = Suite("small", suite(SUITE).templates, sizes={"train": 12, "tune": 3, "test": 3})
 
 
-def standing(*, held: int = 5, latest: int = 5, started: int = 0) -> Standing:
-    return Standing(held=held, latest=latest, started=started)
+def standing(*, held: int = 5, latest: int = 5) -> Standing:
+    return Standing(held=held, latest=latest)
 
 
 def test_every_task_comes_once_before_any_comes_twice() -> None:
@@ -23,6 +24,12 @@ def test_every_task_comes_once_before_any_comes_twice() -> None:
     rounds = [[feed.next().id for _ in range(12)] for _ in range(2)]
     assert [len(set(ids)) for ids in rounds] == [12, 12]
     assert rounds[0] != rounds[1]
+
+
+def test_a_task_comes_as_often_in_a_row_as_its_group_is_large_and_the_order_stays_the_same() -> None:
+    one_by_one, in_groups = TaskFeed(SMALL, "train", seed="a"), TaskFeed(SMALL, "train", seed="a", group_size=3)
+    expected = [task.id for task in (one_by_one.next() for _ in range(14)) for _ in range(3)]
+    assert [in_groups.next().id for _ in range(14 * 3)] == expected
 
 
 def test_the_seed_decides_the_order() -> None:
@@ -47,18 +54,64 @@ def test_nobody_starts_before_the_first_weights() -> None:
 @pytest.mark.parametrize(("behind", "admitted"), [(0, True), (8, True), (9, False)])
 def test_nobody_starts_with_weights_whose_data_could_only_come_too_old(behind: int, admitted: bool) -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 8}))
-    assert (admission.refusal(standing(latest=5 + behind, started=10_000)) == "") is admitted
+    assert (admission.refusal(standing(latest=5 + behind)) == "") is admitted
 
 
 @pytest.mark.parametrize(
-    ("workers", "episodes", "shares"), [(2, 8, [4, 4]), (3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (1, 1, [1])]
+    ("behind", "versions_per_s", "usual_s", "admitted"),
+    [
+        (0, 0.25, 10.0, True),  # 2 versions during an episode
+        (0, 0.25, 35.9, True),  # 8.975: the bound is met by the whole versions
+        (0, 0.25, 36.0, False),  # 9
+        (6, 0.25, 10.0, True),  # 6 behind, and 2 to come
+        (7, 0.25, 10.0, False),
+        (8, 0.25, 3.0, True),
+        (0, 0.0, 1e9, True),  # nobody publishes
+        (0, 100.0, 0.0, True),  # nothing is known of episodes yet
+    ],
 )
-def test_in_sync_mode_the_shares_of_the_workers_add_up_to_the_round(
-    workers: int, episodes: int, shares: list[int]
+def test_an_episode_starts_only_where_its_data_is_expected_in_time(
+    behind: int, versions_per_s: float, usual_s: float, admitted: bool
 ) -> None:
-    config = load_config(None, {"learner.mode": "sync", "learner.round_episodes": episodes, "rollout.workers": workers})
-    for worker, share in enumerate(shares):
-        admission = Admission(config, worker=worker)
-        allowed = [not admission.refusal(standing(started=started)) for started in range(episodes + 1)]
-        assert allowed == [started < share for started in range(episodes + 1)]
-        assert "version 6" in admission.refusal(standing(started=share))
+    admission = Admission(load_config(None, {"replay.max_staleness": 8}))
+    stand = Standing(
+        held=5, latest=5 + behind, running=3, versions_per_s=versions_per_s, usual_s=usual_s
+    )  # fmt: skip
+    said = admission.refusal(stand)
+    assert (said == "") is admitted
+    assert admitted or "slower versions" in said
+
+
+def test_where_nothing_runs_one_episode_starts_with_fresh_weights_however_fast_versions_come() -> None:
+    admission = Admission(load_config(None, {"replay.max_staleness": 8}))
+    stand = Standing(held=5, latest=5, running=0, versions_per_s=50.0, usual_s=10.0)
+    assert admission.refusal(stand) == ""
+    assert admission.refusal(replace(stand, running=1)) != ""
+    assert admission.refusal(replace(stand, latest=6)) != ""  # fresh weights first: they are there to be loaded
+
+
+def test_a_bound_of_0_does_not_hold_back_episodes_that_usually_end_before_the_next_version() -> None:
+    admission = Admission(load_config(None, {"replay.max_staleness": 0}))
+    stand = Standing(held=5, latest=5, running=3, versions_per_s=0.1, usual_s=9.0)
+    assert admission.refusal(stand) == ""
+    assert admission.refusal(replace(stand, usual_s=11.0)) != ""
+
+
+def test_in_sync_mode_the_barrier_decides_and_not_the_pace() -> None:
+    admission = Admission(load_config(None, {"learner.mode": "sync", "replay.max_staleness": 0}))
+    stand = Standing(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
+    assert admission.refusal(stand) == ""
+
+
+def test_the_pace_is_that_of_the_last_versions_and_falls_while_none_comes() -> None:
+    pace = VersionPace()
+    assert pace.per_s(0.0) == 0.0
+    pace.note(-1, 1.0)
+    pace.note(0, 5.0)
+    assert pace.per_s(9.0) == 0.0
+    for number in range(1, 30):
+        pace.note(number, 100.0 + 2.0 * number)
+        pace.note(number, 101.0 + 2.0 * number)  # seen again
+    assert pace.per_s(158.0) == pytest.approx(0.5)
+    assert pace.per_s(158.0 + 16.0) == pytest.approx(0.25)
+    assert pace.per_s(1e9) < 1e-6

@@ -38,6 +38,9 @@ if behaviour == "crashes-after-progress":
 if behaviour == "gives-up":
     os.write(int(flags[flags.index("--last-words") + 1]), b"the disk is full\\ntry: free some space")
     sys.exit(2)
+if behaviour == "gives-up-and-hangs":
+    os.write(int(flags[flags.index("--last-words") + 1]), b"the store took over 60 s")
+    signal.pause()
 if behaviour == "quits":
     sys.exit(0)
 pulse.doing("thinking hard")
@@ -135,6 +138,8 @@ def test_a_silent_role_is_named_with_what_it_was_doing_and_started_again(tmp_pat
         assert "while thinking hard" in str(made.deaths()[0]["why"])
         assert "silent for 31 s" in made.status.note
         made.clock.ahead_s = 32.0
+        made.tend_until(lambda: made.status.alive)
+        made.clock.ahead_s = 0.0  # or the heartbeats of the new one, in true time, would look old as well
         made.tend_until(lambda: made.says("playing"))
 
 
@@ -178,6 +183,15 @@ def test_a_role_that_gives_up_ends_the_run_with_its_words_and_its_code(tmp_path:
             made.tend_until(lambda: False)
         assert str(end.value) == "worker-0: the disk is full\ntry: free some space"
         assert (end.value.exit_code, made.runtime.restarts) == (2, 0)
+
+
+def test_a_role_that_gives_up_and_then_hangs_is_heard_all_the_same(tmp_path: Path) -> None:
+    with scene(tmp_path, "gives-up-and-hangs") as made:
+        made.tend_until(lambda: made.status.heartbeat is not None)
+        made.clock.ahead_s = 120.0
+        with pytest.raises(DistrlError, match="worker-0: the store took over 60 s"):
+            made.tend_until(lambda: False)
+        assert made.runtime.restarts == 0
 
 
 def test_a_role_that_is_asked_comes_to_a_good_end(tmp_path: Path) -> None:

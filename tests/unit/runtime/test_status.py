@@ -6,12 +6,15 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from distrl.cli.main import main
 from distrl.config.load import config_hash, load_config
 from distrl.config.schema import Config
 from distrl.errors import StoreError
+from distrl.evaluation.report import make_report
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.locks import take
 from distrl.runtime.run_folder import RunFolder, create_run
@@ -28,7 +31,7 @@ SUMMARY_KEYS = {
     "learner_idle_ratio", "staleness_mean", "staleness_max", "lost_episodes", "duplicate_episodes", "restarts",
     "seed", "config_hash",
 }  # fmt: skip
-SPENT = Spent(wall_s=20.0, collect_s=10.0, busy_s=38.0, restarts=2)
+SPENT = Spent(wall_s=20.0, collect_s=10.0, busy_s=38.0, device_s=40.0, restarts=2)
 
 
 @pytest.fixture
@@ -43,7 +46,9 @@ def run(config: Config) -> RunFolder:
     with ExperienceStore(made.experience) as store:
         for number, worker in enumerate(("worker-0", "worker-1", "worker-0")):
             store.add(replace(make_trajectory(f"e{number}"), worker=worker))
-            EventLog(made.log(worker)).write("acknowledged", id=f"e{number}", success=True)
+            log = EventLog(made.log(worker))
+            log.write("finished", id=f"e{number}")
+            log.write("acknowledged", id=f"e{number}", success=True)
     return made
 
 
@@ -53,7 +58,7 @@ def test_a_summary_holds_what_other_programs_read(run: RunFolder, config: Config
     assert written.keys() >= SUMMARY_KEYS
     assert (summary.episodes, summary.steps, summary.restarts) == (3, 12, 2)
     assert summary.device_utilisation == pytest.approx(38.0 / (4 * 10.0))
-    assert (summary.lost_episodes, summary.duplicate_episodes) == (0, 0)
+    assert (summary.lost_episodes, summary.unacknowledged_episodes, summary.duplicate_episodes) == (0, 0, 0)
     assert written["config_hash"] == config_hash(config)
     assert read_summary(run) == summary
 
@@ -66,6 +71,25 @@ def test_an_episode_whose_file_is_gone_is_lost(run: RunFolder, config: Config) -
 def test_an_episode_that_was_acknowledged_and_is_not_in_the_store_is_lost(run: RunFolder, config: Config) -> None:
     EventLog(run.log("worker-1")).write("acknowledged", id="never-arrived", success=True)
     assert summarise(run, config, SPENT).lost_episodes == 1
+
+
+def test_an_episode_that_was_finished_and_never_stored_is_not_lost_but_told_of(run: RunFolder, config: Config) -> None:
+    log = EventLog(run.log("worker-5"))  # of a session with more workers
+    log.write("finished", id="killed-before-it-was-stored")
+    log.write("finished", id="stored-and-not-told")
+    with ExperienceStore(run.experience) as store:
+        store.add(make_trajectory("stored-and-not-told"))
+    summary = summarise(run, config, SPENT)
+    assert (summary.lost_episodes, summary.unacknowledged_episodes) == (0, 1)
+
+
+def test_the_updates_per_episode_are_those_that_were_made(run: RunFolder, config: Config) -> None:
+    pulse = Pulse(run.pulses, "learner", interval_s=0.0)
+    pulse.figures.update(updates=2.0, episodes=3.0)
+    pulse.beat(force=True)
+    summary = summarise(run, config, SPENT)
+    assert summary.updates_per_episode == pytest.approx(2 / 3, abs=1e-4)
+    assert summary.updates_per_episode_cap == config.learner.updates_per_episode
 
 
 def test_an_episode_that_is_there_twice_is_doubled(run: RunFolder, config: Config) -> None:
@@ -110,6 +134,40 @@ def test_roles_are_alive_by_their_lock_and_not_by_a_number_that_may_be_someone_e
     (role,) = read_status(run, now_s=heartbeat.beat_s).roles
     lock.release()
     assert (role.alive, role.note) == (True, "")
+
+
+def test_roles_come_in_the_order_of_the_live_table(run: RunFolder) -> None:
+    for name in ("evaluator", "worker-10", "worker-2", "learner"):
+        Pulse(run.pulses, name, interval_s=0.0)
+    names = [role.role for role in read_status(run, now_s=0.0).roles]
+    assert names == ["learner", "worker-2", "worker-10", "evaluator"]
+
+
+def test_evaluations_come_in_the_order_in_which_they_were_made(run: RunFolder) -> None:
+    report = make_report([make_trajectory()], suite="sim-start", version=0)
+    run.evaluations.mkdir()
+    for name in ("after", "before", "v000012", "v000003", "v1000000"):
+        (run.evaluations / f"{name}.json").write_bytes(msgspec.json.encode(report))
+    assert list(read_status(run, now_s=0.0).evaluations) == ["before", "v000003", "v000012", "v1000000", "after"]
+
+
+def test_the_utilisation_so_far_is_told_of_a_run_that_is_not_over(run: RunFolder) -> None:
+    assert read_status(run, now_s=0.0).device_utilisation == 0.0
+    run.progress.write_bytes(msgspec.json.encode(SPENT))
+    assert read_status(run, now_s=0.0).device_utilisation == pytest.approx(38.0 / 40.0)
+
+
+def test_a_finished_run_shows_success_before_and_after(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run.evaluations.mkdir()
+    for name in ("before", "after"):
+        report = make_report([make_trajectory()] * 4, suite="sim-start", version=0)
+        (run.evaluations / f"{name}.json").write_bytes(msgspec.json.encode(report))
+    run.progress.write_bytes(msgspec.json.encode(SPENT))
+    assert main(["status", str(run.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "phones busy 95.0% of the time" in shown
+    assert shown.index("success before:") < shown.index("success after:")
+    assert shown.count("on 4 held-out tasks") == 2
 
 
 def test_the_last_troubles_are_told_in_order(run: RunFolder) -> None:

@@ -33,6 +33,7 @@ class Seeder:
         return self.random.sample(open_names, min(count, len(open_names)))
 
     def choose(self, pool: Iterable[str]) -> str:
+        """One entry of a pool, as `sample` draws them."""
         return self.sample(pool, 1)[0]
 
 
@@ -157,6 +158,7 @@ def flip(table: str, id: str, field: str) -> Effect:
 
 
 def push(state: PhoneState, place: Place) -> PhoneState:
+    """The phone one screen further; the keyboard goes away."""
     return replace(state, stack=(*state.stack, place), focus="")
 
 

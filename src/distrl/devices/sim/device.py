@@ -16,10 +16,11 @@ import msgspec
 from distrl.config.schema import FaultConfig, LatencyConfig, WildConfig
 from distrl.devices.base import Clock, Performed, Sleep
 from distrl.devices.sim import phone
+from distrl.devices.sim.apps import INCIDENTAL
 from distrl.devices.sim.faults import Fault, Faults
 from distrl.devices.sim.latency import Latency
 from distrl.devices.sim.layout import WIDTH, Screen, elements_of
-from distrl.devices.sim.state import PhoneState, end_state
+from distrl.devices.sim.state import Contents, PhoneState, end_state
 from distrl.devices.sim.world import start_state
 from distrl.errors import DeviceError, DeviceLost
 from distrl.types import Action, EndState, Finish, Task, UiElement, Unparsed
@@ -38,6 +39,8 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Decides delays and faults, together with the phone's name; content comes from each task."""
     picture_width: int = 360
     """Of its screenshots, in pixels; they are twice as high."""
+    slow_machine: bool = False
+    """Puts the phone on a machine half as fast, whatever the seed says."""
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -59,12 +62,13 @@ class SimDevice:
         """Seconds that the phone itself needed for its work: neither idle nor lost."""
         self._wild = settings.wild
         self._scale = settings.picture_width / WIDTH
-        self._latency = Latency(settings.latency, device=name, seed=settings.seed)
+        self._latency = Latency(settings.latency, device=name, seed=settings.seed, slow_machine=settings.slow_machine)
         self._faults = Faults(settings.faults, device=name, seed=settings.seed)
         self._sleep, self._clock = sleep, clock
         self._start: PhoneState | None = None
         self._state: PhoneState | None = None
         self._shown: _Shown | None = None
+        self._contents = Contents(INCIDENTAL)
         self._fault: Fault | None = None
         self._back_at_s = 0.0
 
@@ -89,6 +93,8 @@ class SimDevice:
         self._refuse_if_lost()
         await self._spend(self._latency.reset_s())
         self._start = self._state = start_state(task, self._wild)
+        self._contents = Contents(INCIDENTAL)
+        self._contents.number(self._start)
 
     async def observe(self) -> tuple[UiElement, ...]:
         """The UI elements on the screen."""
@@ -148,7 +154,8 @@ class SimDevice:
         outcome = phone.perform(before.state, before.screen, action)
         self._state = outcome.state
         changed = self._show().elements != before.elements
-        return Performed(valid=outcome.valid, changed=changed, why=outcome.why)
+        content = self._contents.number(outcome.state)
+        return Performed(valid=outcome.valid, changed=changed, why=outcome.why, content=content)
 
     async def _succumb(self, fault: Fault) -> NoReturn:
         self._fault = fault

@@ -18,19 +18,29 @@ SCREENSHOT_S = 0.3
 STALL_S = (15.0, 60.0)
 OUTAGE_S = (2.0, 10.0)
 SLOW_FACTOR = 2.0
+LONGEST_ACTION_S = SLOW_FACTOR * (STALL_S[1] + ACTION_MEAN_S)
+"""A usual action on a slow machine that stalls for as long as it may."""
+LONG_EPISODE_S = SLOW_FACTOR * (RESET_S + 35 * ACTION_MEAN_S)
+"""An episode of 35 usual actions on a slow machine."""
 SPREAD = math.sqrt(2 * math.log(ACTION_MEAN_S / ACTION_MEDIAN_S))
 """Sigma of the log-normal that has this median and this mean."""
+
+
+def pace(config: LatencyConfig) -> float:
+    """How many seconds pass here while one passes on a real device; 0 on phones that take no time."""
+    return config.time_scale if config.profile == "emulator" else 0.0
 
 
 class Latency:
     """The delays of one phone. The same settings, name and seed give the same delays in the same order."""
 
-    def __init__(self, config: LatencyConfig, *, device: str, seed: int) -> None:
+    def __init__(self, config: LatencyConfig, *, device: str, seed: int, slow_machine: bool = False) -> None:
         self._random = Random(f"latency {seed} {device}")
         self._stall_rate = config.stall_rate
-        self.slow_machine = Random(f"machine {seed} {device}").random() < config.slow_machine_share
+        drawn = Random(f"machine {seed} {device}").random() < config.slow_machine_share
+        self.slow_machine = slow_machine or drawn
         """Whether this phone sits on one of the machines that are half as fast."""
-        scale = config.time_scale if config.profile == "emulator" else 0.0
+        scale = pace(config)
         self._scale = scale * (SLOW_FACTOR if self.slow_machine else 1.0)
 
     def reset_s(self) -> float:

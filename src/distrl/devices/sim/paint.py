@@ -238,6 +238,7 @@ def end_masks(width: int, ends: int, radius: float, stroke: float) -> tuple[Imag
 
 @lru_cache(maxsize=32)
 def spinner_mask(size_px: int, turn: int) -> Image.Image:
+    """Three quarters of a ring, turned by so many twelfths of a circle."""
     big = max(8, size_px) * SMOOTH
     mask = Image.new("L", (big, big))
     inset = big // 16

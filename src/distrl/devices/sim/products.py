@@ -73,6 +73,7 @@ KINDS_SOLD, BRANDS_SOLD = 12, 3
 
 
 def product_id(brand: str, kind: str) -> str:
+    """The id that a product has in every shop."""
     return f"{brand} {kind}".lower().replace(" ", "-")
 
 

@@ -61,6 +61,7 @@ class PhoneState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Place:
+        """The screen that is shown."""
         return self.stack[-1]
 
     def roll(self, *what: object) -> float:
@@ -116,6 +117,28 @@ def end_state(start: PhoneState, now: PhoneState) -> EndState:
     place = now.place
     showing = Showing(app=place.app, screen=place.screen, args=place.args)
     return EndState(changes=diff(start, now), showing=showing, claim=now.claim)
+
+
+class Contents:
+    """Numbers the contents that a phone has had since the start of a task, equal ones alike."""
+
+    def __init__(self, apart_from: frozenset[str]) -> None:
+        self._apart_from = apart_from
+        """Tables that change by mere use."""
+        self._seen: list[Tables] = []
+        self._last = 0
+
+    def number(self, state: PhoneState) -> int:
+        """The number of this content; a new one where it is new."""
+        tables = state.tables
+        if not self._seen or tables is not self._seen[self._last]:
+            self._last = next((n for n, seen in enumerate(self._seen) if self._same(seen, tables)), len(self._seen))
+            self._seen[self._last : self._last + 1] = [tables]
+        return self._last
+
+    def _same(self, one: Tables, other: Tables) -> bool:
+        names = (one.keys() | other.keys()) - self._apart_from
+        return all(one.get(name, {}) == other.get(name, {}) for name in names)
 
 
 def next_id(rows: Mapping[str, Record], prefix: str) -> str:

@@ -81,6 +81,7 @@ def check(id: str, text: str, on: bool, *, tap: Effect, detail: str = "") -> Wid
 
 
 def button(id: str, text: str, *, tap: Effect, enabled: bool = True) -> Widget:
+    """A button; one that is not enabled is shown and does nothing."""
     return Widget(kind="button", id=id, text=text, tap=tap, enabled=enabled)
 
 
@@ -90,6 +91,7 @@ def icon(id: str, name: str, what: str, *, tap: Effect) -> Widget:
 
 
 def tab(id: str, text: str, here: bool, *, tap: Effect) -> Widget:
+    """One of several tabs; `here`: the one that is open."""
     return Widget(kind="tab", id=id, text=text, checked=here, tap=tap)
 
 
@@ -99,6 +101,7 @@ def label(id: str, text: str) -> Widget:
 
 
 def heading(id: str, text: str) -> Widget:
+    """Text that stands above a group of entries."""
     return Widget(kind="heading", id=id, text=text)
 
 

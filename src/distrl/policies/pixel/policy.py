@@ -5,12 +5,14 @@ About 17 million parameters at its full size, made to be trained from nothing on
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from distrl.config.schema import PixelConfig
 from distrl.errors import UsageError
@@ -80,6 +82,15 @@ class PixelPolicy:
         jitter = self.config.jitter
         return msgspec.structs.replace(encoded, tint_C=draw_tint(jitter, self._random)) if jitter else encoded
 
+    @property
+    def variation(self) -> str:
+        """State of the generator that `augment` draws from, as JSON: its integers are wider than 64 bits."""
+        return json.dumps(self._random.bit_generator.state)
+
+    @variation.setter
+    def variation(self, state: str) -> None:
+        self._random.bit_generator.state = json.loads(state)
+
     @torch.no_grad()
     def decide(
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
@@ -115,16 +126,19 @@ class PixelPolicy:
         num_words = read_text(observation.instruction, self.config.text_bytes).num_words
         return to_choice(action, observation, self._grid, num_words)
 
-    def dump(self) -> bytes:
-        return weights_file.dump(self.network)
+    def weights(self) -> dict[str, Tensor]:
+        return self.network.state_dict()
 
-    def restore(self, data: bytes, *, source: str) -> None:
+    def dump(self) -> bytes:
+        return weights_file.dump(self.weights())
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
         config = self.config
         expected = (
             f"a pixel policy of width {config.width} with {config.vision_layers} + {config.joint_layers} layers "
             f"for {config.picture_width} × {config.picture_height} and {config.text_bytes} bytes"
         )
-        weights_file.restore(self.network, data, source=source, expected=expected)
+        weights_file.restore(self.weights(), data, source=source, expected=expected)
 
 
 def _spread(logits: Logits, temperature: float, device: torch.device) -> Spread:

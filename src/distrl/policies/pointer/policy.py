@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +42,15 @@ class PointerPolicy:
         share = self.config.rename_share
         return rename(encoded, share, self._random) if share else encoded
 
+    @property
+    def variation(self) -> str:
+        """State of the generator that `augment` draws from, as JSON: its integers are wider than 64 bits."""
+        return json.dumps(self._random.bit_generator.state)
+
+    @variation.setter
+    def variation(self, state: str) -> None:
+        self._random.bit_generator.state = json.loads(state)
+
     @torch.no_grad()
     def decide(
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
@@ -75,12 +85,15 @@ class PointerPolicy:
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         return to_choice(action, observation)
 
-    def dump(self) -> bytes:
-        return weights_file.dump(self.network)
+    def weights(self) -> dict[str, Tensor]:
+        return self.network.state_dict()
 
-    def restore(self, data: bytes, *, source: str) -> None:
+    def dump(self) -> bytes:
+        return weights_file.dump(self.weights())
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
         expected = f"a pointer of width {self.config.width} with {self.config.layers} layers"
-        weights_file.restore(self.network, data, source=source, expected=expected)
+        weights_file.restore(self.weights(), data, source=source, expected=expected)
 
 
 def _spread(logits: Logits, temperature: float = 1.0) -> Spread:

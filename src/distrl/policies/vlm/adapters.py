@@ -18,7 +18,7 @@ def add_adapters(network: nn.Module, config: VlmConfig) -> nn.Module:
 
     lora = LoraConfig(
         r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
+        lora_alpha=config.lora_alpha,  # type: ignore[arg-type]  # any number will do, whatever peft's annotation says
         target_modules=target_names(network, config.lora_targets),
         lora_dropout=0.0,
     )

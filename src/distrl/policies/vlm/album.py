@@ -24,8 +24,12 @@ class Album:
         self._held: OrderedDict[str, bytes] = OrderedDict()
 
     def picture(self, reference: str) -> Image.Image:
-        """The picture in colours, whatever it was stored in."""
-        return self._open(reference).convert("RGB")
+        """The picture in colours, whatever it was stored in; one that breaks off in the middle is seen as a black one."""
+        opened = self._open(reference)
+        try:
+            return opened.convert("RGB")
+        except (OSError, SyntaxError, ValueError):  # whatever Pillow says of pictures that were cut off or garbled
+            return Image.new("RGB", opened.size)
 
     def size(self, reference: str) -> tuple[int, int]:
         """Width and height in pixels; reads the header alone."""

@@ -15,19 +15,20 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
+from distrl.policies import weights_file
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
 from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.eyes import Reading, make_eye, tokenize
+from distrl.policies.vlm.fast_generation import FastGenerate, suits
 from distrl.policies.vlm.faults import Soundness, memory_errors
 from distrl.policies.vlm.generation import Answered, Generate, Sampling, generate
-from distrl.policies.vlm.loading import compute_dtype, load_model
+from distrl.policies.vlm.loading import compute_dtype, load_model, weights_dtype
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.prompt import Encoded, Prompter
 from distrl.policies.vlm.tokens import Answer, Inputs, entropy_of, log_chances, pad, vocabulary_of
-from distrl.policies.weights_file import dump_tensors, restore_tensors
 from distrl.types import Action, Decision, Observation, Unparsed
 
 CPU = torch.device("cpu")
@@ -45,7 +46,7 @@ class VlmPolicy:
         seed: int,
         fetch: Fetch,
         device: torch.device = CPU,
-        generate: Generate = generate,
+        generate: Generate | None = None,
     ) -> None:
         torch.manual_seed(seed)
         self.config, self.device = config, device
@@ -59,7 +60,7 @@ class VlmPolicy:
         if config.gradient_checkpointing:
             self.network.base.gradient_checkpointing_enable({"use_reentrant": False})
         self.soundness = Soundness()
-        self._generate = generate
+        self._generate = generate or _way_to_answer(config, self.network, device)
 
     # reading
 
@@ -195,12 +196,20 @@ class VlmPolicy:
 
     # weights
 
-    def dump(self) -> bytes:
-        return dump_tensors(self._trained())
-
-    def restore(self, data: bytes, *, source: str) -> None:
-        expected = f"what is trained of {self.config.path} with policy.vlm.lora_rank = {self.config.lora_rank}"
-        restore_tensors(self._trained(), data, source=source, expected=expected)
-
-    def _trained(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self.network.named_parameters() if tensor.requires_grad}
+
+    def dump(self) -> bytes:
+        return weights_file.dump(self.weights())
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
+        expected = f"what is trained of {self.config.path} with policy.vlm.lora_rank = {self.config.lora_rank}"
+        weights_file.restore(self.weights(), data, source=source, expected=expected)
+
+
+def _way_to_answer(config: VlmConfig, network: VlmNetwork, device: torch.device) -> Generate:
+    """The fast way on a GPU, for a model that it suits and whose weights are in the numbers that it computes with."""
+    in_kind = weights_dtype(config, device) == compute_dtype(config, device)
+    if config.fast and device.type == "cuda" and in_kind and suits(network.base):
+        return FastGenerate()
+    return generate

@@ -78,6 +78,8 @@ class Prompter:
             return ()
         wanted = self._config.history_pictures
         earlier = [past.screenshot for past in observation.recent[-wanted:] if past.screenshot] if wanted else []
+        for reference in earlier:
+            self._album.size(reference)  # one that is gone is missed now, and not in the middle of an update
         return (*earlier, _screenshot(observation))
 
     def _past(self, recent: tuple[Past, ...], screen: Screen) -> str:

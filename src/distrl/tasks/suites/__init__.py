@@ -37,8 +37,8 @@ SHOPPING = [
     *shopping_questions.templates, *shopping_impossible.templates, *shopping_pages.templates,
 ]  # fmt: skip
 START = frozenset((
-    "clock-alarm-switch", "clock-ask-city", "contacts-ask-phone", "contacts-call", "contacts-delete",
-    "contacts-favourite", "mail-ask-sender", "messages-delete", "music-ask-artist", "notes-ask", "notes-delete",
+    "clock-ask-city", "contacts-ask-phone", "contacts-call", "contacts-delete", "contacts-favourite",
+    "mail-archive", "mail-ask-sender", "messages-delete", "messages-mute", "notes-ask", "notes-delete",
     "notes-pin",
 ))  # fmt: skip
 """A dozen short everyday templates of the general suite, few enough to be learnt in minutes on a laptop."""

@@ -1,0 +1,224 @@
+"""What the learning benchmarks compare, as data: arenas (tasks), methods, variants, and the budgets that all of them get.
+
+Settings are dotted keys with text, as on the command line; `resolve` checks them against the schema. What is common to
+all comes first, then an arena's settings, then a method's own, then a budget's. To compare something else, change a
+table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from distrl.config.load import load_config
+from distrl.config.schema import Config
+
+Settings = Mapping[str, str]
+
+
+class Arena(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that methods are compared on."""
+
+    name: str
+    settings: dict[str, str]
+    test_tasks: int
+    """Held-out tasks of the test split for the reported figures; fewer where the suite has no more of them."""
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to compare."""
+
+    name: str
+    settings: dict[str, str] = {}
+    tuning: str = ""
+    """How its settings were chosen, for the results file."""
+
+
+class LabBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """What every method gets at equal episodes."""
+
+    episodes: int
+    chunk: int = 64
+    """Episodes between two versions."""
+    lag: int = 2
+    """How many versions old the acting policy is."""
+    evaluate_every: int
+    """Episodes between two points of the curve; a multiple of `chunk`."""
+    tune_tasks: int
+    """Tasks of each point, from the tuning split."""
+    most_test_tasks: int = 1000
+    """Never more than this of an arena's test tasks."""
+    settings: dict[str, str] = {}
+
+
+class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """What every method gets at equal wall-clock."""
+
+    minutes: float
+    points: int
+    """Moments after the start whose version is evaluated."""
+    most_test_tasks: int = 1000
+    """Never more than this of the arena's test tasks."""
+    settings: dict[str, str] = {}
+
+    @property
+    def wall_s(self) -> float:
+        return 60.0 * self.minutes
+
+
+# --- common to all ----------------------------------------------------------------------------------------------------
+
+SEEDS, QUICK_SEEDS = 5, 3
+FAIR = {
+    # Told which words stand in both texts, the policy needs hardly any learning, and every method looks alike.
+    "policy.string_match": "false",
+    "warm_start.epochs": "20",
+}
+TIMED = {
+    "rollout.workers": "2",
+    "devices.per_worker": "40",
+    "devices.latency.profile": "emulator",
+    "devices.latency.time_scale": "0.4",
+    # Evaluation comes afterwards, of all that was published.
+    "evaluation.episodes": "1",
+    "evaluation.every_s": "0",
+    "learner.keep_versions": "1000000",
+    "learner.checkpoint_every_s": "60",
+}
+"""Of every run at equal wall-clock: a fleet that leaves one core time to learn."""
+HASTE = {"warm_start.demonstrations": "80", "warm_start.epochs": "8"}
+"""With `--quick`."""
+
+LAB = LabBudget(episodes=3072, evaluate_every=512, tune_tasks=200)
+QUICK_LAB = LabBudget(episodes=256, chunk=32, evaluate_every=128, tune_tasks=40, most_test_tasks=60, settings=HASTE)
+CLOCK = TimedBudget(minutes=10, points=24)
+QUICK_CLOCK = TimedBudget(minutes=0.75, points=6, most_test_tasks=60, settings=HASTE)
+
+# --- arenas -----------------------------------------------------------------------------------------------------------
+
+EVERYDAY = Arena(
+    name="everyday",
+    settings={"tasks.suite": "sim-general", "tasks.max_oracle_steps": "5", "warm_start.demonstrations": "300"},
+    test_tasks=300,
+)
+SHOPPING = Arena(
+    name="shopping",
+    settings={"tasks.suite": "sim-shopping", "tasks.max_oracle_steps": "6", "warm_start.demonstrations": "200"},
+    test_tasks=240,
+)
+LONGER = Arena(
+    name="everyday, longer",
+    settings={"tasks.suite": "sim-general", "tasks.max_oracle_steps": "8", "warm_start.demonstrations": "400"},
+    test_tasks=530,
+)
+"""Of all runs at equal wall-clock: more than 500 test tasks of one suite."""
+ARENAS = (EVERYDAY, SHOPPING)
+"""Of `success` at equal episodes: more than 500 test tasks together."""
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
+UNTUNED = "The library's settings for it (its file in configs/); nothing was tuned for these tasks."
+
+OURS = "aride"
+AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
+"""Without the data options, which are ours and not the rivals'."""
+AS_IT_CAME = {
+    "replay.keep_successes": "false",
+    "replay.success_weight": "0",
+    "replay.alpha": "0",
+    "algorithm.rho_max": "5",
+}
+"""What a policy gradient needs of the replay, as in configs/ppo.toml."""
+DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
+LOCKSTEP = {
+    "learner.mode": "sync",
+    "rollout.lockstep": "true",
+    "learner.round_episodes": "160",
+    # In lock-step, waiting for others counts towards an episode's budget.
+    "rollout.episode_budget_s": "300",
+}
+"""DigiRL's scheme: two episodes of each device a round, as in its own settings."""
+
+ALGORITHMS = (
+    Method(name=OURS, tuning=DEFAULTS),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="digirl, same data", settings=DIGIRL, tuning=UNTUNED),
+    Method(name="filtered_bc, same data", settings=CLONING, tuning=UNTUNED),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED},
+        tuning=UNTUNED,
+    ),
+)
+"""At equal episodes, all of them with stale data; `OURS` is compared with every other."""
+
+SCHEMES = (
+    Method(name=OURS, tuning=DEFAULTS),
+    Method(name="digirl_sync", settings={**DIGIRL, **LOCKSTEP, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
+)
+"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
+
+RIVALS = ("digirl_sync", "aride_sync")
+"""Whose success is the target of `efficiency`: the first of them that `SCHEMES` has."""
+
+VARIANTS = (
+    Method(name="default"),
+    Method(name="no Retrace: one-step targets", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
+    Method(name="no Retrace: plain lambda-returns", settings={"algorithm.importance": "none"}),
+    Method(name="no priorities", settings={"replay.alpha": "0"}),
+    Method(name="no entropy bonus", settings={"algorithm.entropy_weight": "0"}),
+    Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
+    Method(name="no hindsight", settings={"data.hindsight": "false"}),
+    Method(name="wasted steps not cut", settings={"data.cut": "false"}),
+    Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
+    Method(name="none of these three", settings=AS_PUBLISHED),
+    Method(name="importance in the policy term too", settings={"algorithm.importance": "full"}),
+    Method(name="priorities without success bonus", settings={"replay.success_weight": "0"}),
+    Method(name="stale successes not kept", settings={"replay.keep_successes": "false"}),
+    Method(name="signed advantages", settings={"algorithm.advantage": "signed"}),
+    Method(name="positive advantages", settings={"algorithm.advantage": "positive"}),
+    Method(name="advantage floor 0", settings={"algorithm.advantage_floor": "0"}),
+    Method(name="steps of every episode", settings={"algorithm.learn_from": "all"}),
+    Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
+    Method(name="weights over their maximum", settings={"algorithm.weight_by": "max"}),
+    Method(name="all certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
+    Method(name="no renaming of words", settings={"policy.rename_share": "0"}),
+)
+QUICK_VARIANTS = 6
+"""Rows of `ablation`: the default, each part of the published algorithm taken away, then each other switch turned.
+The quick form has the first few."""
+
+CORRECTIONS = {
+    "corrected": Method(name="ratios in the targets", settings={"algorithm.importance": "targets"}),
+    "corrected_fully": Method(name="ratios everywhere", settings={"algorithm.importance": "full"}),
+    "uncorrected": Method(name="no ratios", settings={"algorithm.importance": "none"}),
+}
+"""Rows of `staleness`."""
+
+
+BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 4, 16)
+"""Versions of lag in `staleness`."""
+STALE_LAB = LabBudget(episodes=3072, chunk=32, evaluate_every=1024, tune_tasks=100)
+QUICK_STALE_LAB = LabBudget(
+    episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
+)
+"""More and smaller versions, so that the largest lag is a small part of the run."""
+
+
+def resolve(*layers: Settings) -> Config:
+    """The whole configuration; what is common to all comparisons first, then each layer over the one before it."""
+    merged: dict[str, str] = dict(FAIR)
+    for layer in layers:
+        merged.update(layer)
+    return load_config(None, merged)
+
+
+def tuning_of(methods: Iterable[Method]) -> dict[str, str]:
+    """What was spent on each method's settings, in words."""
+    return {method.name: method.tuning for method in methods}

@@ -1,0 +1,148 @@
+"""Pictures of results: learning curves with bands and bars with intervals, as PNG and SVG.
+
+Large letters on a light background, to be read on a phone; colours that colour-blind people can tell apart (Okabe and
+Ito), and a marker or line style of its own for each, so that nothing hangs on colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from distrl.errors import UsageError
+from distrl.experience.durable import storage_errors
+
+if TYPE_CHECKING:  # drawn only where a folder for pictures is given
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+WIDTH_IN, HEIGHT_IN, DPI = 6.4, 4.8, 200
+STYLE: dict[Any, Any] = {
+    "font.size": 13,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "legend.frameon": False,
+    "svg.hashsalt": "distrl",
+}
+"""Keys and values as matplotlib has them."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A curve with its band."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure with its interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands around a picture."""
+
+    title: str
+    x: str
+    y: str = ""
+
+
+def need_matplotlib() -> None:
+    """Raise before a long measurement rather than after it."""
+    if find_spec("matplotlib") is None:
+        raise UsageError("pictures need matplotlib", fix="pip install 'distrl[bench]', or leave --out away")
+
+
+def draw_lines(lines: Sequence[Line], words: Words, *, level: tuple[float, str] | None = None) -> Figure:
+    """Curves over a common axis; `level` is a height to mark and its name."""
+    with _style():
+        figure, axes = _canvas(words, HEIGHT_IN)
+        for number, line in enumerate(lines):
+            _draw_line(axes, line, number)
+        axes.set_xlabel(words.x)
+        if level is not None:
+            axes.axhline(level[0], color="#555555", lw=1.2, ls=":")
+            axes.annotate(level[1], (0.01, level[0]), xycoords=("axes fraction", "data"), va="bottom")
+        axes.set_ylim(bottom=0.0)
+        # Below the axes: inside, there is no corner that every curve leaves free.
+        figure.legend(loc="outside lower center", ncols=2, handlelength=3.2)
+    return figure
+
+
+def _draw_line(axes: Axes, line: Line, number: int) -> None:
+    colour = COLOURS[number % len(COLOURS)]
+    style, marker = LINES[number % len(LINES)], MARKERS[number % len(MARKERS)]
+    every = max(1, len(line.x) // 8)
+    axes.plot(line.x, line.y, color=colour, ls=style, lw=2.4, marker=marker, ms=7, markevery=every, label=line.name)
+    axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, lw=0)
+
+
+def draw_bars(bars: Sequence[Bar], words: Words) -> Figure:
+    """Horizontal bars, the first on top, each with its interval and its number; the first is the one to compare with."""
+    with _style():
+        figure, axes = _canvas(words, max(2.4, 0.9 + 0.5 * len(bars)))
+        for number, bar in enumerate(bars):
+            _draw_bar(axes, bar, number)
+        axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+        axes.set_ylim(len(bars) - 0.4, -0.6)
+        axes.locator_params(axis="x", nbins=5)
+        figure.supxlabel(words.x, fontsize=13)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlim(0.0, 1.2 * max([bar.high for bar in bars] + [0.01]))
+    return figure
+
+
+def _draw_bar(axes: Axes, bar: Bar, number: int) -> None:
+    reach = [[max(0.0, bar.value - bar.low)], [max(0.0, bar.high - bar.value)]]
+    axes.barh(number, bar.value, color=COLOURS[0] if number == 0 else COLOURS[5], height=0.62)
+    axes.errorbar(bar.value, number, xerr=reach, color="#222222", capsize=4, lw=1.6)
+    axes.annotate(f" {bar.value:.3f}", (max(bar.high, bar.value), number), va="center")
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write the picture as `name`.png and `name`.svg."""
+    files = [folder / f"{name}.png", folder / f"{name}.svg"]
+    with storage_errors(folder), _style():
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            # Without the date, the same figures make the same file.
+            figure.savefig(file, dpi=DPI, metadata={"Date": None} if file.suffix == ".svg" else None)
+    return files
+
+
+def _style() -> AbstractContextManager[None]:
+    import matplotlib
+
+    return matplotlib.rc_context(STYLE)
+
+
+def _canvas(words: Words, height_in: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure  # not by pyplot, which remembers every figure and looks for a screen
+
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    axes = figure.add_subplot()
+    # Over the whole picture: beside long names, the axes are too narrow for it.
+    figure.suptitle(words.title, x=0.01, ha="left", fontweight="bold", fontsize=14)
+    axes.set_ylabel(words.y)
+    return figure, axes

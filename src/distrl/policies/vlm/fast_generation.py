@@ -1,0 +1,115 @@
+"""Answers through the fast forms of a model: what a worker with a GPU uses for Qwen-VL and plain language models.
+
+A decoder is made for a batch size and a longest prompt, and captures its graph once. Batches are filled up to a power
+of two with one-token prompts, and prompt lengths rounded up, so that a handful of decoders serve all requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from distrl.policies.vlm.fast_decode import Answers, Decoder, Decoding
+from distrl.policies.vlm.fast_layers import fuse_layers
+from distrl.policies.vlm.fast_vision import is_packed_attention, speed_up_vision
+from distrl.policies.vlm.generation import Answered, Sampling
+from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.tokens import Inputs
+
+PROMPT_STEP = 128
+"""Longest prompts are rounded up to a multiple of this."""
+MOST_DECODERS = 8
+"""Each holds a cache of its own."""
+SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
+"""Settings of models that do more to a hidden state than their language head does."""
+
+
+def suits(model: Any) -> bool:
+    """Whether the fast forms fit `model`: one with Qwen-VL's packed tower, or a language model that sees nothing.
+
+    Its layers must all attend to everything before them, and its language head must have the last word.
+    """
+    inner: Any = getattr(model, "model", None)
+    language: Any = getattr(inner, "language_model", inner)
+    built = all(hasattr(language, part) for part in ("layers", "embed_tokens", "norm")) and hasattr(model, "lm_head")
+    if not built or not all(hasattr(getattr(layer, "self_attn", None), "k_proj") for layer in language.layers):
+        return False
+    text = language.config
+    plain = set(getattr(text, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    unscaled = not any(getattr(text, name, None) for name in SCALED_LOGITS)
+    return plain and unscaled and (language is inner or any(map(is_packed_attention, model.modules())))
+
+
+class FastGenerate:
+    """`generation.Generate` with static caches and captured graphs."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[tuple[int, int, Decoding], Decoder] = {}
+        self._hurried: set[int] = set()
+
+    def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
+        self._hurry(network.base)
+        if not hasattr(network.base.model, "language_model"):  # pictures have positions of their own
+            inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
+        rows, length = inputs["input_ids"].shape
+        decoding = Decoding(
+            num_tokens=sampling.answer_tokens, temperature=sampling.temperature, never=sampling.vocabulary.forbidden
+        )
+        batch = 1 << (rows - 1).bit_length()
+        decoder = self._decoder(network.base, batch, -(-length // PROMPT_STEP) * PROMPT_STEP, decoding)
+        # Draws come from the GPU's own generator, which starts each batch where the worker's generator says.
+        torch.manual_seed(int(torch.randint(2**62, (1,), generator=sampling.generator)))
+        answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding))
+        return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
+
+    def _hurry(self, model: Any) -> None:
+        if id(model) not in self._hurried:
+            fuse_layers(model)
+            speed_up_vision(model)
+            self._hurried.add(id(model))
+
+    def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
+        key = batch, longest, decoding
+        if key not in self._decoders:
+            if len(self._decoders) >= MOST_DECODERS:
+                self._decoders.clear()
+            self._decoders[key] = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding)
+        return self._decoders[key]
+
+
+def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:
+    """The same prompts and as many prompts of one token as the batch lacks; pictures stay as they are."""
+    rows, length = inputs["input_ids"].shape
+    if rows == batch:
+        return inputs
+    filled = {}
+    for name, tensor in inputs.items():
+        per_token = tensor.shape[:2] == (rows, length)
+        more = tensor.new_full((batch - rows, length), padding if name == "input_ids" else 0) if per_token else None
+        filled[name] = tensor if more is None else torch.cat([tensor, more])
+    filled["attention_mask"][rows:, -1] = 1
+    return filled
+
+
+def gather(answers: Answers, value_logit_B: Tensor, rows: int, ends: tuple[int, ...]) -> Answered:
+    """The answers up to their end tokens, with their sums."""
+    token_BA, logp_BA, entropy_BA = (
+        tensor[:rows].cpu() for tensor in (answers.token_BA, answers.logp_BA, answers.entropy_BA)
+    )
+    ended_BA = torch.isin(token_BA, torch.tensor(ends))
+    # An end token belongs to its answer; what comes after it does not.
+    said_BA = (ended_BA.cumsum(1) - ended_BA.long()) == 0
+    logp_B, entropy_B = ((x_BA.where(said_BA, torch.zeros(()))).sum(1) for x_BA in (logp_BA, entropy_BA))
+    value_B = value_logit_B[:rows].float().cpu()
+    return Answered(
+        answers=[
+            tuple(token for token, said in zip(row, here, strict=True) if said)
+            for row, here in zip(token_BA.tolist(), said_BA.tolist(), strict=True)
+        ],
+        logp_B=logp_B,
+        entropy_B=entropy_B,
+        value_logit_B=value_B,
+        finite_B=logp_B.isfinite() & entropy_B.isfinite() & value_B.isfinite(),
+    )

@@ -1,0 +1,114 @@
+"""Who may start how many episodes with one version: all that want to, or a round and no more.
+
+In sync mode a version is played for one round of episodes, and then everyone waits for the next version. A round is
+given out exactly: one episode too many would still run when the learner goes on, one too few would keep it waiting.
+An episode that came to nothing is given out again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from distrl.experience.claims import Claims
+
+LOOK_AGAIN_S = 0.1
+"""How often a worker asks whether some episode of a round that is all out came to nothing."""
+
+
+Count = Callable[[int, int], tuple[int, int]]
+"""How many episodes that a version began lie behind a cursor of the store, and the cursor to ask from next time."""
+
+
+class Rounds(Protocol):
+    """What a worker asks before it starts episodes."""
+
+    @property
+    def refusal(self) -> str:
+        """Why nobody may start when `claim` gives nothing."""
+
+    def claim(self, version: int, count: int) -> int:
+        """How many of `count` episodes this worker may start with a version; it settles each of them."""
+
+    def settle(self, version: int, *, delivered: bool) -> None:
+        """An episode that was claimed is over, and in the store or come to nothing."""
+
+
+class NoRounds:
+    """Async mode: whoever wants to may start."""
+
+    refusal = ""
+
+    def claim(self, version: int, count: int) -> int:
+        return count
+
+    def settle(self, version: int, *, delivered: bool) -> None:
+        """Nobody counts."""
+
+
+class EqualShares:
+    """Each worker plays its own share of a round, however fast or slow it is, as in DigiRL."""
+
+    def __init__(self, share: int, delivered: Callable[[int], int]) -> None:
+        self._share, self._delivered = share, delivered
+        self._started: dict[int, int] = {}
+        self.refusal = f"this worker's {share} episodes of the round are out"
+
+    def claim(self, version: int, count: int) -> int:
+        if version not in self._started:
+            self._started[version] = self._delivered(version)  # by an earlier life of this worker
+        granted = max(0, min(count, self._share - self._started[version]))
+        self._started[version] += granted
+        return granted
+
+    def settle(self, version: int, *, delivered: bool) -> None:
+        self._started[version] -= not delivered
+
+
+class Delivered:
+    """How many episodes that a version began are in the store; each row is looked at once."""
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._version, self._found, self._cursor = -1, 0, 0
+
+    def __call__(self, version: int) -> int:
+        if version != self._version:
+            self._version, self._found, self._cursor = version, 0, 0
+        fresh, self._cursor = self._count(version, self._cursor)
+        self._found += fresh
+        return self._found
+
+
+def share_of(round_episodes: int, workers: int, worker: int) -> int:
+    """One worker's part of a round; the parts of all add up to it."""
+    share, rest = divmod(round_episodes, workers)
+    return share + (worker < rest)
+
+
+class SharedRound:
+    """One queue for all workers: whoever is free takes the next episode of the round."""
+
+    def __init__(
+        self,
+        round_episodes: int,
+        claims: Claims,
+        delivered: Callable[[int], int],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._round_episodes, self._claims, self._delivered, self._clock = round_episodes, claims, delivered, clock
+        self._out, self._again_s = -1, 0.0
+        self.refusal = f"all {round_episodes} episodes of the round are out"
+
+    def claim(self, version: int, count: int) -> int:
+        if version == self._out and self._clock() < self._again_s:
+            return 0
+        granted = self._claims.take(version, count, lambda: self._round_episodes - self._delivered(version))
+        if not granted:
+            self._out, self._again_s = version, self._clock() + LOOK_AGAIN_S
+        return granted
+
+    def settle(self, version: int, *, delivered: bool) -> None:
+        self._claims.settle(version)

@@ -1,0 +1,103 @@
+"""What may change between two sessions of a run, and what may not.
+
+A session keeps to the settings that it began with: they are written to `session.toml`, which the roles read. So an
+edit of `config.toml` counts from the next `--resume` on, for all roles at once. Settings that the weights, the figures
+or the folder hang on are refused there; all others may change, and each change is logged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+
+from distrl.config.load import dump_toml, load_config
+from distrl.config.reference import flatten
+from distrl.config.schema import Config
+from distrl.errors import UsageError
+from distrl.experience.durable import replace
+from distrl.runtime.run_folder import RunFolder
+from distrl.telemetry.events import EventLog
+from distrl.types import Value
+
+OTHER_TASKS = "the figures before and after would be of different tasks"
+FIXED = {
+    "run.name": "the folder has its name; rename the folder itself",
+    "run.root": "the folder is where it is; move the folder itself",
+    "run.seed": "tasks, phones and weights follow from it",
+    "tasks.": OTHER_TASKS,
+    "devices.kind": OTHER_TASKS,
+    "devices.wild.": OTHER_TASKS,
+    "devices.picture_width": "the policy was trained on such pictures",
+    "rollout.history": "the policy was trained on it",
+    "policy.": "the weights would not fit",
+    "warm_start.": "it is over",
+    "algorithm.name": "what it trains beside the policy would not fit",
+}
+"""Why a setting, or all settings of a section, cannot change once a run has begun."""
+FREE = (
+    "policy.device",
+    "policy.rename_share",
+    "policy.pixel.jitter",
+    "policy.pixel.shelf",
+    "policy.vlm.dtype",
+    "policy.vlm.fast",
+    "policy.vlm.decide_batch",
+    "policy.vlm.score_batch",
+    "policy.vlm.gradient_checkpointing",
+)
+"""Exceptions: where and how a policy computes, and what only varies the training."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that differs between two sessions."""
+
+    key: str
+    was: Value
+    now: Value
+
+    @property
+    def forbidden(self) -> str:
+        """Why it may not change; empty: it may."""
+        why = next((why for name, why in FIXED.items() if self.key.startswith(name)), "")
+        return "" if self.key in FREE else why
+
+
+def changes(before: Config, after: Config) -> list[Change]:
+    """Every setting that differs."""
+    was, now = flatten(before), flatten(after)
+    return [Change(key=key, was=was[key], now=now[key]) for key in now if was[key] != now[key]]
+
+
+def settings_to_resume(run: RunFolder, flags: Mapping[str, Value]) -> Config:
+    """What a run goes on with: its `config.toml`, then the flags; `UsageError` where a setting changes that cannot."""
+    config = load_config(run.config_file, flags)
+    refused = [change for change in changes(run.session_config(), config) if change.forbidden]
+    if refused:
+        raise _refusal(run, refused, flags)
+    return config
+
+
+def adopt(run: RunFolder, config: Config) -> None:
+    """Begin a session with these settings: changes are logged, and the run's files say so. Call it with the run's lock."""
+    log = EventLog(run.log("supervisor"))
+    # Logged first: after a kill in between, the next session finds the same changes again.
+    for change in changes(run.session_config(), config):
+        log.write("setting", key=change.key, was=change.was, now=change.now)
+    log.close()
+    if run.config() != config:
+        replace(run.config_file, dump_toml(config).encode())
+    replace(run.session_file, dump_toml(config).encode())
+
+
+def _refusal(run: RunFolder, refused: list[Change], flags: Mapping[str, Value]) -> UsageError:
+    first, *more = refused
+    others = f", nor can {', '.join(change.key for change in more[:4])}" if more else ""
+    back = f"{first.key} = {json.dumps(first.was, ensure_ascii=False)}"
+    fix = f"leave --{first.key} out" if first.key in flags else f"write {back} in {run.config_file}"
+    return UsageError(
+        f"{first.key} was {first.was} in the last session and is {first.now} now: it cannot change{others}",
+        expected=f"what the run began with: {first.forbidden}",
+        fix=f"{fix}, or start a new run with `distrl train --{first.key} {first.now}`",
+    )

@@ -1,0 +1,84 @@
+"""Episodes that did something else than they were asked to, played on real phones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import cache
+from random import Random
+
+from msgspec.structs import replace
+
+from distrl.cli.episode import random_agent
+from distrl.devices.sim.world import start_state
+from distrl.policies.pointer.policy import NO_CHOICE
+from distrl.rollout.episode import run_episode
+from distrl.tasks.base import Draft, NoInstance, Template, seed_of
+from distrl.tasks.oracle import Oracle
+from distrl.tasks.play import Act
+from distrl.tasks.suites import suite
+from distrl.types import Decision, Observation, Task, Trajectory
+from support.lessons import tiny_policy
+from support.rollouts import LIMITS, a_phone, make_tools
+
+LONG = 40
+
+
+def play_as(task: Task, act: Act, *, id: str = "stray") -> Trajectory:
+    """`task` as `act` plays it, in the pointer's grammar."""
+    policy = tiny_policy()
+
+    async def decide(seen: Observation) -> tuple[Decision, int]:
+        action = act(seen.elements)
+        choice = policy.imitate(seen, action) or NO_CHOICE
+        return Decision(action=action, choice=choice, logp=-1.0, entropy=1.0, value=0.5), 0
+
+    played = asyncio.run(run_episode(id, a_phone(), task, make_tools(decide), LIMITS)).trajectory
+    assert played is not None
+    return played
+
+
+def drawn_on(asked: Task, template: Template, turn: int = 0) -> Task | None:
+    """A task of some template on the phone of another task, as that one begins; None where it has none."""
+    draft = Draft(asked.phone, seed_of("stray", asked.id, template.name, turn), "train")
+    draft.tables = start_state(asked).tables
+    try:
+        template.fill(draft)
+    except NoInstance:
+        return None
+    return draft.finish(suite=asked.suite, template=template.name, index=0)
+
+
+def stray(asked: Task, done: Task, *, id: str = "stray") -> Trajectory:
+    """The episode of an agent that was asked for one task and did another one perfectly well."""
+    return play_as(replace(asked, max_steps=LONG), Oracle(done).act, id=id)
+
+
+@cache
+def strays(name: str, count: int) -> tuple[Trajectory, ...]:
+    """Failures of the oracle, each of which did another training task of the suite on the phone of the first."""
+    return tuple(found for found, _ in zip(_strays(name), range(count), strict=False))
+
+
+def _strays(name: str) -> Iterator[Trajectory]:
+    templates = [template for template in suite(name).templates if not template.test_only]
+    for index in range(suite(name).sizes["train"]):
+        asked = suite(name).task("train", index)
+        done = drawn_on(asked, templates[(index + index // len(templates) + 1) % len(templates)])
+        if done is None or done.goal.impossible or done.start is not None or not _begins_so(asked, done):
+            continue
+        played = stray(asked, done, id=f"{name}-{index}")
+        if not played.verdict.success and played.ending.terminal:
+            yield played
+
+
+def _begins_so(asked: Task, done: Task) -> bool:
+    """Whether the phone of one task is what the other one would make of it."""
+    return start_state(asked).tables == start_state(replace(asked, setup=(*asked.setup, *done.setup))).tables
+
+
+@cache
+def careless(name: str, count: int) -> tuple[Trajectory, ...]:
+    """What comes of touching things at random and claiming to be done."""
+    tasks = [replace(suite(name).task("train", index), max_steps=12) for index in range(count)]
+    return tuple(play_as(task, random_agent(Random(task.id)), id=task.id.replace("/", "-")) for task in tasks)

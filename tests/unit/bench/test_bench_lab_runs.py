@@ -1,0 +1,67 @@
+"""Laboratory runs as processes of their own: a tiny comparison from start to end, interrupted and taken up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distrl.bench import lab_runs
+from distrl.bench.lab_runs import Entry, LabResult, Ran, run_labs
+from distrl.bench.methods import Arena, LabBudget, Method
+from distrl.bench.parts import Parts
+
+TINY = {
+    "policy.width": "16", "policy.layers": "1", "warm_start.demonstrations": "4", "warm_start.epochs": "1",
+    "learner.first_update_episodes": "8", "learner.batch_trajectories": "4",
+}  # fmt: skip
+ARENA = Arena(name="tiny", settings={"tasks.suite": "sim-start", "tasks.max_oracle_steps": "3"}, test_tasks=5)
+BUDGET = LabBudget(episodes=16, chunk=8, lag=1, evaluate_every=8, tune_tasks=3, most_test_tasks=4, settings=TINY)
+ARIDE = Entry(method=Method(name="aride"), arena=ARENA)
+CLONE = Entry(method=Method(name="filtered_bc", settings={"algorithm.name": "filtered_bc"}), arena=ARENA)
+
+
+def test_a_comparison_runs_once_and_is_found_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    twin = Entry(method=Method(name="the same by another name"), arena=ARENA)
+    first = run_labs([ARIDE, CLONE, twin], BUDGET, 1, Parts(tmp_path))
+    told = capfd.readouterr().err
+    assert "runs of 16 episodes: 2 runs, " in told, "the twin needs no run of its own"
+    assert "2 of 2 done" in told
+    assert first[0].results == first[2].results
+    assert first[0].outcomes_ST().shape == (1, 4)
+    assert first[0].curve_SK().shape == (1, 3)
+    assert first[0].episodes_K() == [0, 8, 16]
+    assert run_labs([ARIDE, CLONE], BUDGET, 1, Parts(tmp_path)) == first[:2]
+    assert capfd.readouterr().err == "", "nothing was left to run"
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, asked = Parts(tmp_path), list[str]()
+    nothing = LabResult(curve=[], outcomes=[True])
+
+    def pretend(what: str, works: list[lab_runs.Work], crew: object) -> None:
+        for work in works:
+            asked.append(work.label)
+            lab_runs.keep_result(Path(work.command[-1]), nothing)
+
+    monkeypatch.setattr(lab_runs, "do_all", pretend)
+    run_labs([ARIDE], BUDGET, 2, parts)
+    assert asked == ["aride on tiny, seed 0", "aride on tiny, seed 1"]
+    run_labs([ARIDE, CLONE], BUDGET, 3, parts)
+    assert asked[2:] == [
+        "filtered_bc on tiny, seed 0",
+        "filtered_bc on tiny, seed 1",
+        "aride on tiny, seed 2",
+        "filtered_bc on tiny, seed 2",
+    ]
+    stale = Entry(method=ARIDE.method, arena=ARENA, lag=4, settings={"replay.max_staleness": "12"})
+    run_labs([stale], BUDGET, 1, parts)
+    assert asked[6:] == ["aride on tiny, lag 4, seed 0"]
+
+
+def test_outcomes_and_curves_are_given_seed_by_seed() -> None:
+    ran = Ran(
+        entry=ARIDE, results=[LabResult(curve=[], outcomes=[True, False]), LabResult(curve=[], outcomes=[True, True])]
+    )
+    assert np.array_equal(ran.outcomes_ST(), [[1.0, 0.0], [1.0, 1.0]])

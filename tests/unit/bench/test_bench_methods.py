@@ -1,0 +1,117 @@
+"""What is compared: every record fits the schema, and every comparison is fair."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from distrl.bench.base import names
+from distrl.bench.methods import (
+    ALGORITHMS,
+    ARENAS,
+    AS_PUBLISHED,
+    BOUNDS,
+    CLOCK,
+    CORRECTIONS,
+    LAB,
+    LONGER,
+    OURS,
+    QUICK_BOUNDS,
+    QUICK_CLOCK,
+    QUICK_LAB,
+    QUICK_STALE_LAB,
+    QUICK_VARIANTS,
+    SCHEMES,
+    STALE_LAB,
+    TIMED,
+    VARIANTS,
+    Arena,
+    LabBudget,
+    Method,
+    resolve,
+    tuning_of,
+)
+from distrl.config.load import config_hash, load_config
+from distrl.errors import ConfigError
+from distrl.evaluation.evaluate import held_out
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+EVERYTHING = [*ALGORITHMS, *SCHEMES, *VARIANTS, *CORRECTIONS.values()]
+
+
+@pytest.mark.parametrize("method", EVERYTHING, ids=lambda method: method.name)
+def test_every_method_fits_the_schema_without_the_prior_that_gives_the_answer_away(method: Method) -> None:
+    for arena, more in product((*ARENAS, LONGER), ({}, TIMED, QUICK_LAB.settings, QUICK_CLOCK.settings)):
+        assert not resolve(more, arena.settings, method.settings).policy.string_match
+
+
+@pytest.mark.parametrize("table", [ALGORITHMS, SCHEMES, VARIANTS], ids=["algorithms", "schemes", "variants"])
+def test_no_two_rows_of_a_table_are_the_same(table: tuple[Method, ...]) -> None:
+    assert len({method.name for method in table}) == len(table)
+    assert len({config_hash(resolve(ARENAS[0].settings, method.settings)) for method in table}) == len(table)
+
+
+def test_ours_comes_first_and_the_first_variant_changes_nothing() -> None:
+    assert ALGORITHMS[0].name == SCHEMES[0].name == OURS
+    assert VARIANTS[0].settings == {}
+    assert 1 < QUICK_VARIANTS <= len(VARIANTS)
+
+
+def test_at_equal_episodes_nothing_is_synchronous() -> None:
+    """The laboratory sets the staleness by hand; a learner that waits for rounds would wait for ever in it."""
+    for method in (*ALGORITHMS, *VARIANTS, *CORRECTIONS.values()):
+        assert resolve(ARENAS[0].settings, method.settings).learner.mode == "async"
+
+
+@pytest.mark.parametrize("method", ALGORITHMS[1:], ids=lambda method: method.name)
+def test_every_algorithm_is_compared_as_its_file_has_it_with_and_without_our_data_options(method: Method) -> None:
+    name, _, ours = method.name.partition(", ")
+    whole = load_config(CONFIGS / f"{name.replace('_', '-')}.toml", {} if ours else AS_PUBLISHED)
+    assert config_hash(load_config(None, method.settings)) == config_hash(whole)
+
+
+def test_every_scheme_has_a_neighbour_to_run_beside() -> None:
+    assert len(SCHEMES) % 2 == 0
+
+
+def test_every_method_says_what_was_spent_on_tuning_it() -> None:
+    assert all(tuning_of([*ALGORITHMS, *SCHEMES]).values())
+
+
+@pytest.mark.parametrize("arenas", [ARENAS, (LONGER,)], ids=["equal episodes", "equal wall-clock"])
+def test_five_hundred_held_out_tasks_stand_behind_a_figure(arenas: tuple[Arena, ...]) -> None:
+    tasks = [task for arena in arenas for task in held_out(resolve(arena.settings), arena.test_tasks)]
+    assert len({task.id for task in tasks}) == len(tasks) >= 500
+    assert {task.split for task in tasks} == {"test"}
+
+
+@pytest.mark.parametrize("budget", [LAB, QUICK_LAB, STALE_LAB, QUICK_STALE_LAB])
+def test_budgets_are_made_of_whole_chunks(budget: LabBudget) -> None:
+    assert budget.episodes % budget.chunk == budget.evaluate_every % budget.chunk == 0
+
+
+def test_the_largest_lag_is_a_part_of_the_run() -> None:
+    assert max(BOUNDS) <= STALE_LAB.episodes // STALE_LAB.chunk / 3
+    assert max(QUICK_BOUNDS) <= QUICK_STALE_LAB.episodes // QUICK_STALE_LAB.chunk / 2
+    assert BOUNDS[0] == QUICK_BOUNDS[0] == 0
+
+
+def test_runs_at_equal_wall_clock_evaluate_nothing_on_the_way_and_keep_every_version() -> None:
+    config = resolve(TIMED, LONGER.settings)
+    assert (config.evaluation.every_s, config.evaluation.episodes) == (0, 1)
+    assert config.learner.keep_versions > 60 * CLOCK.wall_s
+    assert config.devices.latency.profile == "emulator"
+
+
+def test_a_later_layer_comes_over_an_earlier_one() -> None:
+    config = resolve({"run.seed": "1", "run.minutes": "2"}, {"run.seed": "3"})
+    assert (config.run.seed, config.run.minutes) == (3, 2)
+    with pytest.raises(ConfigError, match="no setting"):
+        resolve({"run.sede": "1"})
+
+
+def test_only_modules_that_measure_are_benchmarks() -> None:
+    assert {"ablation", "efficiency", "staleness", "success", "sim"} <= set(names())
+    assert not {"base", "lab", "lab_runs", "methods", "plots", "statistics", "__init__"} & set(names())

@@ -1,0 +1,218 @@
+"""The fast forms of a Qwen-VL model say what the stock forms say."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
+from distrl.policies.vlm.fast_decode import Decoder, Decoding, attend_grouped, log_chances
+from distrl.policies.vlm.fast_generation import FastGenerate, suits
+from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
+from distrl.policies.vlm.fast_vision import Lengths, attend_packed, speed_up_vision
+from distrl.policies.vlm.generation import generate
+from distrl.policies.vlm.policy import VlmPolicy
+from support.vlms import mixed_screens, shake, tiny_vlm
+
+
+@cache
+def tiny() -> Any:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return build_model("tiny", CPU)
+
+
+@pytest.fixture
+def model() -> Any:
+    yield tiny()
+    restore_layers(tiny())
+    tiny().model.language_model.config._attn_implementation = "sdpa"
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_packed_attention_equals_attention_in_each_sequence_apart(sizes: list[int], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    query, key, value = (torch.randn(sum(sizes), 2, 4, generator=generator) for _ in range(3))
+    bounds = torch.tensor([0, *sizes]).cumsum(0)
+    found = attend_packed(query, key, value, bounds, max(sizes))
+    parts = [
+        F.scaled_dot_product_attention(*(x[a:b].transpose(0, 1) for x in (query, key, value))).transpose(0, 1)
+        for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
+    torch.testing.assert_close(found, torch.cat(parts))
+
+
+def test_lengths_are_not_taken_from_another_tensor_with_the_same_address() -> None:
+    lengths = Lengths()
+    for longest in range(1, 40):
+        assert lengths.longest(torch.tensor([0, longest])) == longest
+
+
+def test_the_fast_vision_tower_sees_what_the_stock_one_sees(model: Any) -> None:
+    inputs = prompts(model, 2)
+    look = {"hidden_states": inputs["pixel_values"], "grid_thw": inputs["image_grid_thw"]}
+    with torch.no_grad():
+        stock = model.model.visual(**look).pooler_output
+        assert speed_up_vision(model) == 5  # four layers and the patch embedding
+        assert fuse_layers(model.model.visual) > 0
+        fast = model.model.visual(**look).pooler_output
+    torch.testing.assert_close(fast, stock, atol=2e-5, rtol=1e-4)
+
+
+def test_an_inner_width_that_is_filled_up_changes_nothing_but_the_shape_of_the_product(model: Any) -> None:
+    mlp = model.model.visual.blocks[0].mlp
+    assert mlp.gate_proj.out_features % 8, "the tiny tower must have an awkward width, or this shows nothing"
+    x = torch.randn(7, 64, requires_grad=True)
+    stock = mlp(x)
+    expected = torch.autograd.grad(stock.sum(), x)[0]
+    fuse_layers(mlp)
+    torch.testing.assert_close(mlp(x), stock)
+    torch.testing.assert_close(torch.autograd.grad(mlp(x).sum(), x)[0], expected)
+
+
+def test_grouped_attention_of_one_token_equals_attention_with_repeated_keys() -> None:
+    query, key, value = torch.randn(3, 8, 1, 4), torch.randn(3, 2, 6, 4), torch.randn(3, 2, 6, 4)
+    seen = torch.rand(3, 1, 1, 6) > 0.3
+    seen[..., 0] = True
+    found, _ = attend_grouped(None, query, key, value, seen, scaling=0.5)
+    again = [x.repeat_interleave(4, dim=1) for x in (key, value)]
+    expected = F.scaled_dot_product_attention(query, *again, attn_mask=seen, scale=0.5)
+    torch.testing.assert_close(found, expected.transpose(1, 2))
+
+
+def answers_of(model: Any, *, temperature: float) -> tuple[Any, dict[str, torch.Tensor]]:
+    inputs = prompts(model, 3)
+    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=temperature, never=NEVER)
+    longest = inputs["input_ids"].shape[1] + 3  # more room than the prompts need
+    return Decoder(model, batch=3, longest_prompt=longest, decoding=decoding).answer(inputs)[0], inputs
+
+
+def test_the_recorded_log_probabilities_are_those_of_a_plain_forward_over_prompt_and_answer(model: Any) -> None:
+    answers, inputs = answers_of(model, temperature=0.7)
+    plain = {
+        name: torch.cat([inputs[name], more], dim=1)
+        for name, more in (
+            ("input_ids", answers.token_BA),
+            ("attention_mask", torch.ones_like(answers.token_BA)),
+            ("mm_token_type_ids", torch.zeros_like(answers.token_BA).int()),
+        )
+    }
+    with torch.no_grad():
+        logits = model(**{**inputs, **plain}, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
+    logp = log_chances(logits / 0.7, torch.tensor(NEVER))
+    torch.testing.assert_close(answers.logp_BA, logp.gather(2, answers.token_BA[..., None])[..., 0], atol=1e-5, rtol=0)
+    entropy = -(logp.exp() * logp.clamp(min=-1e9)).sum(-1)
+    torch.testing.assert_close(answers.entropy_BA, entropy, atol=1e-4, rtol=0)
+
+
+def test_without_temperature_the_answers_are_those_of_stock_generation(model: Any) -> None:
+    inputs = prompts(model, 3)
+    with torch.no_grad():
+        stock = model.generate(
+            **inputs, do_sample=False, max_new_tokens=ANSWER_TOKENS, min_new_tokens=ANSWER_TOKENS,
+            suppress_tokens=list(NEVER), pad_token_id=0,
+        )[:, -ANSWER_TOKENS:]  # fmt: skip
+    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=NEVER)
+    decoder = Decoder(model, batch=3, longest_prompt=inputs["input_ids"].shape[1], decoding=decoding)
+    for _ in range(2):  # a decoder is used again and again
+        assert torch.equal(decoder.answer(inputs)[0].token_BA, stock)
+
+
+def test_no_answer_holds_a_token_that_none_may_hold(model: Any) -> None:
+    answers, _ = answers_of(model, temperature=1.0)
+    assert not torch.isin(answers.token_BA, torch.tensor(NEVER)).any()
+
+
+def test_new_weights_change_the_next_answer_of_the_same_decoder(model: Any) -> None:
+    inputs = prompts(model, 2)
+    decoding = Decoding(num_tokens=4, temperature=0.0, never=NEVER)
+    decoder = Decoder(model, batch=2, longest_prompt=inputs["input_ids"].shape[1], decoding=decoding)
+    before = decoder.answer(inputs)[0].logp_BA.clone()
+    weight = model.model.language_model.layers[0].mlp.down_proj.weight
+    with torch.no_grad():
+        weight.add_(0.1)
+        after = decoder.answer(inputs)[0].logp_BA.clone()
+        weight.sub_(0.1)
+    assert not torch.allclose(before, after)
+
+
+# --- through the policy ---------------------------------------------------------------------------------------------
+
+FAST = ("qwen2.5-vl", "qwen3-vl", "text")
+
+
+def pair(family: str) -> tuple[VlmPolicy, VlmPolicy]:
+    """Two policies with the same weights: one answers the fast way, one is stock throughout."""
+    fast, stock = shake(tiny_vlm(family, generate=FastGenerate())), tiny_vlm(family, seed=1, generate=generate)
+    stock.restore(fast.dump(), source="the other")
+    return fast, stock
+
+
+@pytest.mark.parametrize("family", FAST)
+@pytest.mark.parametrize("rows", [4, 3, 1])
+def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(family: str, rows: int) -> None:
+    fast, stock = pair(family)
+    screens = mixed_screens()[:rows]
+    for seed in range(2):  # decoders are used again
+        generator = torch.Generator().manual_seed(seed)
+        decisions = fast.decide(screens, temperature=1.0, generator=generator)
+        with torch.no_grad():
+            scores = stock.score([stock.encode(screen) for screen in screens], [d.choice for d in decisions])
+        found = [torch.tensor([getattr(d, name) for d in decisions]) for name in ("logp", "entropy", "value")]
+        expected = (scores.logp_N, scores.entropy_N, torch.sigmoid(scores.value_logit_N))
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_without_temperature_both_ways_say_the_same(family: str) -> None:
+    fast, stock = pair(family)
+    said = [
+        [d.choice for d in policy.decide(mixed_screens(), temperature=0.0, generator=torch.Generator())]
+        for policy in (fast, stock)
+    ]
+    assert said[0] == said[1]
+
+
+def test_the_generator_decides_what_is_sampled() -> None:
+    fast, _ = pair("text")
+    said = [
+        [d.choice for d in fast.decide(mixed_screens(), temperature=1.0, generator=torch.Generator().manual_seed(seed))]
+        for seed in (0, 0, 1)
+    ]
+    assert said[0] == said[1] != said[2]
+
+
+@pytest.mark.parametrize(
+    ("family", "fits"), [*((family, True) for family in FAST), ("smolvlm", False), ("llava", False)]
+)
+def test_the_fast_way_is_known_to_fit_or_not(family: str, fits: bool) -> None:
+    assert suits(tiny_vlm(family).network.base) is fits
+
+
+def test_a_language_model_with_windows_or_scaled_logits_is_left_to_the_stock_way() -> None:
+    base = tiny_vlm("text").network.base
+    for name, value in {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "final_logit_softcapping": 30.0,
+    }.items():
+        setattr(base.config, name, value)
+        assert not suits(base)
+        setattr(base.config, name, None)
+    assert suits(base)
+
+
+def test_on_the_cpu_answers_come_the_stock_way() -> None:
+    assert tiny_vlm("text", generate=None)._generate is generate
+
+
+def test_a_decoder_that_is_let_go_of_leaves_nothing_on_the_model(model: Any) -> None:
+    answers_of(model, temperature=0.0)
+    assert not model.model.language_model._forward_pre_hooks

@@ -1,0 +1,145 @@
+"""A round of episodes is given out exactly, whoever plays it and whoever dies on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrl.experience.claims import Claims, forget_claims
+from distrl.rollout.rounds import LOOK_AGAIN_S, Delivered, EqualShares, NoRounds, SharedRound, share_of
+
+LIFETIME_S = 100.0
+
+
+class Run:
+    """A run whose store is a list of the versions that began its episodes, with a clock that the test turns."""
+
+    def __init__(self, folder: Path, *, episodes: int) -> None:
+        self.path, self.episodes = folder / "round.sqlite", episodes
+        self.stored: list[int] = []
+        self.now_s = 1000.0
+
+    def worker(self, name: str) -> SharedRound:
+        """A new life of a worker."""
+        claims = Claims(self.path, name, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
+        return SharedRound(self.episodes, claims, self.stored.count, clock=lambda: self.now_s)
+
+    def deliver(self, rounds: SharedRound, version: int = 0) -> None:
+        self.stored.append(version)
+        rounds.settle(version, delivered=True)
+
+    def later(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_without_rounds_everyone_may_start_as_many_as_they_like() -> None:
+    assert [NoRounds().claim(0, count) for count in (1, 16)] == [1, 16]
+
+
+def test_whoever_is_free_takes_the_next_episode_of_the_round_until_it_is_out(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=5)
+    fast, slow = run.worker("fast"), run.worker("slow")
+    assert slow.claim(0, 1) == 1
+    for _ in range(4):
+        assert fast.claim(0, 1) == 1
+        run.deliver(fast)
+    assert (fast.claim(0, 1), slow.claim(0, 1)) == (0, 0)
+    assert fast.refusal == "all 5 episodes of the round are out"
+    run.deliver(slow)
+    run.later(LOOK_AGAIN_S)
+    assert fast.claim(0, 1) == 0
+    assert fast.claim(1, 3) == 3, "the next version has a round of its own"
+    assert slow.claim(1, 4) == 2
+
+
+def test_an_episode_that_came_to_nothing_is_given_out_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=2)
+    unlucky, other = run.worker("unlucky"), run.worker("other")
+    assert unlucky.claim(0, 2) == 2
+    assert other.claim(0, 1) == 0
+    unlucky.settle(0, delivered=False)
+    assert other.claim(0, 1) == 0, "it does not ask again at once"
+    run.later(LOOK_AGAIN_S)
+    assert other.claim(0, 2) == 1
+
+
+def test_what_a_killed_worker_was_playing_is_free_when_it_comes_back(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=6)
+    killed, other = run.worker("killed"), run.worker("other")
+    assert killed.claim(0, 4) == 4
+    run.deliver(killed)
+    run.stored.append(0)  # durable, and killed before it was settled
+    assert other.claim(0, 6) == 1, "that one counts twice for now: rather too few than too many"
+    run.later(LOOK_AGAIN_S)
+    again = run.worker("killed")
+    assert again.claim(0, 6) == 3
+    assert other.claim(0, 1) == 0
+
+
+def test_a_worker_that_never_comes_back_holds_the_round_up_no_longer_than_an_episode_may_last(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=3)
+    gone, other = run.worker("gone"), run.worker("other")
+    assert gone.claim(0, 3) == 3
+    run.later(LIFETIME_S - 1.0)
+    assert other.claim(0, 3) == 0
+    run.later(2.0)
+    assert other.claim(0, 3) == 3
+    gone.settle(0, delivered=False)
+    run.later(LOOK_AGAIN_S)
+    assert gone.claim(0, 1) == 0, "its late word ends nobody else's claim"
+
+
+def test_a_session_begins_without_the_claims_of_the_one_before(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=3)
+    assert run.worker("worker-0").claim(0, 3) == 3
+    forget_claims(run.path)
+    assert run.worker("worker-1").claim(0, 3) == 3
+
+
+def test_a_claim_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
+    claims = Claims(tmp_path / "round.sqlite", "worker-0", lifetime_s=LIFETIME_S)
+
+    def break_down() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        claims.take(0, 1, break_down)
+    assert claims.take(0, 2, lambda: 1) == 1
+    assert claims.take(0, 2, lambda: 1) == 0
+    claims.close()
+
+
+@pytest.mark.parametrize(
+    ("workers", "episodes", "shares"), [(2, 8, [4, 4]), (3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (1, 1, [1])]
+)
+def test_equal_shares_add_up_to_the_round(workers: int, episodes: int, shares: list[int]) -> None:
+    assert [share_of(episodes, workers, worker) for worker in range(workers)] == shares
+    for share in shares:
+        rounds = EqualShares(share, lambda version: 0)
+        assert [rounds.claim(5, 1) for _ in range(episodes + 1)] == [1] * share + [0] * (episodes + 1 - share)
+        assert str(share) in rounds.refusal
+
+
+def test_an_equal_share_counts_what_an_earlier_life_delivered_and_gives_out_again_what_came_to_nothing() -> None:
+    rounds = EqualShares(6, {3: 4}.get)  # type: ignore[arg-type]
+    assert rounds.claim(3, 16) == 2
+    rounds.settle(3, delivered=True)
+    assert rounds.claim(3, 1) == 0
+    rounds.settle(3, delivered=False)
+    assert rounds.claim(3, 16) == 1
+
+
+def test_what_is_delivered_is_counted_by_looking_at_each_row_once() -> None:
+    rows = [0, 0, 1, 0]
+    looked: list[int] = []
+
+    def count(version: int, after: int) -> tuple[int, int]:
+        looked.append(len(rows) - after)
+        return rows[after:].count(version), len(rows)
+
+    delivered = Delivered(count)
+    assert delivered(0) == 3
+    rows += [1, 0]
+    assert (delivered(0), delivered(1), delivered(1)) == (4, 2, 2)
+    assert looked == [4, 2, 6, 0]

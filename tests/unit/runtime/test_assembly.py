@@ -1,0 +1,74 @@
+"""From settings to parts: which machines are slow, how long an episode may take, who plays how much of a round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrl.config.load import load_config
+from distrl.config.schema import Config
+from distrl.devices.sim.latency import RESET_S, SLOW_FACTOR, STALL_S
+from distrl.experience.store import ExperienceStore
+from distrl.rollout.rounds import EqualShares, NoRounds, Rounds, SharedRound
+from distrl.runtime.assembly import episode_limits, make_devices, make_rounds
+from distrl.runtime.run_folder import RunFolder
+from distrl.types import Value
+from support.trajectories import make_trajectory
+
+FLEET: dict[str, Value] = {"rollout.workers": 3, "devices.per_worker": 2, "devices.latency.slow_machine_share": 0.0}
+
+
+def config(**changes: Value) -> Config:
+    return load_config(None, {**FLEET, **{key.replace("__", "."): value for key, value in changes.items()}})
+
+
+@pytest.mark.parametrize(("num_slow", "slow"), [(0, [0, 0, 0]), (1, [0, 0, 2]), (2, [0, 2, 2]), (9, [2, 2, 2])])
+def test_the_last_workers_sit_on_slow_machines_with_all_their_phones(num_slow: int, slow: list[int]) -> None:
+    settings = config(devices__latency__slow_workers=num_slow)
+    fleet = [make_devices(settings, f"worker-{number}") for number in range(3)]
+    assert [sum(device._latency.slow_machine for device in devices) for devices in fleet] == slow
+
+
+def rounds_of(folder: Path, worker: str, **changes: Value) -> Rounds:
+    with ExperienceStore(folder / "experience") as store:
+        store.add(make_trajectory("by-another", version=0))  # by worker w0
+        made = make_rounds(RunFolder(folder), config(learner__round_episodes=8, **changes), worker, store)
+        granted = made.claim(0, 100)
+    assert granted == {NoRounds: 100, EqualShares: 3, SharedRound: 7}[type(made)]
+    return made
+
+
+def test_the_mode_decides_who_plays_how_much(tmp_path: Path) -> None:
+    assert isinstance(rounds_of(tmp_path, "worker-0"), NoRounds)
+    assert isinstance(rounds_of(tmp_path, "worker-0", learner__mode="sync"), SharedRound)
+    assert isinstance(rounds_of(tmp_path, "worker-0", learner__mode="sync", rollout__lockstep=True), EqualShares)
+    assert isinstance(rounds_of(tmp_path, "worker-0", rollout__lockstep=True), NoRounds)
+
+
+def limits(**changes: Value) -> tuple[float, float]:
+    """Budget of an episode and deadline of a step."""
+    found = episode_limits(load_config(None, {key.replace("__", "."): value for key, value in changes.items()}))
+    return found.budget_s, found.step_deadline_s
+
+
+def test_the_limits_of_an_episode_are_those_of_real_devices_at_the_pace_of_the_phones() -> None:
+    assert limits(devices__latency__time_scale=1.0) == (150.0, 124.0)
+    assert limits() == pytest.approx((0.4 * 150.0, 0.4 * 124.0))
+
+
+@pytest.mark.parametrize("time_scale", [0.4, 1.0, 3.0])
+def test_a_slow_phone_that_stalls_as_long_as_it_may_is_waited_for(time_scale: float) -> None:
+    budget_s, deadline_s = limits(devices__latency__time_scale=time_scale)
+    assert deadline_s > time_scale * SLOW_FACTOR * STALL_S[1]
+    assert budget_s > deadline_s > time_scale * SLOW_FACTOR * RESET_S
+
+
+@pytest.mark.parametrize("changes", [{"devices__latency__profile": "instant"}, {"devices__latency__time_scale": 0.01}])
+def test_phones_that_take_hardly_any_time_leave_some_for_decisions(changes: dict[str, Value]) -> None:
+    assert limits(**changes) == (30.0, 10.0)
+
+
+def test_limits_that_are_given_are_taken_as_they_are() -> None:
+    given = limits(rollout__episode_budget_s=7.0, rollout__step_deadline_s=3.0, devices__latency__time_scale=2.0)
+    assert given == (7.0, 3.0)

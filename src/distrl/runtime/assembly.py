@@ -25,6 +25,7 @@ from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
 from distrl.policies.pictures import NoPictures, Pictures
 from distrl.policies.pointer.policy import PointerPolicy
+from distrl.policies.seat import Seat
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.scheduler import Admission, TaskFeed
@@ -47,15 +48,25 @@ def prepare_torch() -> None:
 
 def make_policy(config: Config, pictures: Pictures | None = None, *, learning: bool = False) -> Policy[Any]:
     """A policy with fresh weights, on the device of the learner or of those who act; it sees with `pictures`."""
-    if config.policy.kind == "pointer":
-        return PointerPolicy(config.policy, seed=config.run.seed)
-    from distrl.policies.pixel.policy import PixelPolicy, Seat
+    policy, seed = config.policy, config.run.seed
+    match policy.kind:
+        case "pointer":
+            return PointerPolicy(policy, seed=seed)
+        case "pixel":
+            from distrl.policies.pixel.policy import PixelPolicy
 
-    name, key = (config.learner.device, "learner.device") if learning else (config.policy.device, "policy.device")
-    seat = Seat(
-        pictures=NoPictures() if pictures is None else pictures, device=torch_device(name, key=key), learning=learning
+            return PixelPolicy(policy.pixel, make_seat(config, pictures, learning=learning), seed=seed)
+
+
+def make_seat(config: Config, pictures: Pictures | None, *, learning: bool) -> Seat:
+    """Where a policy that looks sits in this role."""
+    device = config.learner.device if learning else config.policy.device
+    key = "learner.device" if learning else "policy.device"
+    return Seat(
+        pictures=NoPictures() if pictures is None else pictures,
+        device=torch_device(device, key=key),
+        learning=learning,
     )
-    return PixelPolicy(config.policy.pixel, seat, seed=config.run.seed)
 
 
 def make_sight(config: Config, run: RunFolder | None = None) -> RecentFrames | None:

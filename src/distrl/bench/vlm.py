@@ -133,8 +133,9 @@ def build_model(shape: str, setting: Setting) -> Any:
 
     tokens = {"image_token_id": IMAGE, "vision_start_token_id": START, "vision_end_token_id": END, "video_token_id": 4}
     others = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 0}
-    config = Qwen2_5_VLConfig(**_shape(shape), **tokens, **others, tie_word_embeddings=True)
+    describe: Any = Qwen2_5_VLConfig
     make: Any = Qwen2_5_VLForConditionalGeneration
+    config = describe(**_shape(shape), **tokens, **others, tie_word_embeddings=True)
     with torch.device(setting.device):
         model = make._from_config(config, dtype=getattr(torch, setting.dtype))
     return model.to(setting.device).eval()

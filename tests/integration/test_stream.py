@@ -15,7 +15,7 @@ from distrl.experience.frames import reference_of
 from distrl.learner.demonstrations import demonstrate, demonstration_tasks
 from distrl.learner.demonstrator import Order, Shown, _pointing, draw, read, write
 from distrl.learner.stream import PATIENCE_S, DemonstrationStream
-from distrl.types import Observation, Tap, Value, Wait
+from distrl.types import Action, Observation, Tap, Value, Wait
 from support.faketime import FakeTime
 from support.pixels import TINY, pictured_screens, pixel_config
 
@@ -45,12 +45,17 @@ def test_every_step_comes_with_its_picture_in_the_size_of_the_phones() -> None:
         assert Image.open(BytesIO(shown.picture)).size == (TINY.picture_width, TINY.picture_height)
 
 
+def told(seen: Observation, action: Action) -> str:
+    """A step in words, without its pictures."""
+    return repr((seen.instruction, [(past.action, past.target) for past in seen.recent], action))
+
+
 def test_the_first_turn_shows_the_demonstrations_themselves_and_later_ones_show_them_in_other_moods() -> None:
     count = steps_of(0, 1)
     shown = drawn(3 * count)
     plain = demonstrate(demonstration_tasks(CONFIG), CONFIG.devices.wild, history=6)
-    first = [(one.observation.instruction, one.observation.recent, one.action) for one in shown[:count]]
-    assert sorted(map(repr, first)) == sorted(repr((seen.instruction, seen.recent, act)) for seen, act in plain)
+    first = [told(one.observation, one.action) for one in shown[:count]]
+    assert sorted(first) == sorted(told(seen, act) for seen, act in plain)
     assert {one.observation.instruction for one in shown} == {seen.instruction for seen, _ in plain}
     new = {one.picture for one in shown[count:]} - {one.picture for one in shown[:count]}
     assert len(new) > count

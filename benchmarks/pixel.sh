@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Clone, evaluate, train and evaluate the pixel policy on this machine's GPU, and leave everything but pictures and
 # weights in a folder:   benchmarks/pixel.sh FOLDER [--section.key value ...]
-# Whatever happens to the run, the folder holds what it had come to, at most twenty seconds old.
+# Whatever happens to the run, the folder holds what it had come to, at most twenty seconds old. CONFIG and PYTHON name
+# another configuration and interpreter.
 set -u
 out=${1:?usage: benchmarks/pixel.sh FOLDER [--section.key value ...]}
 shift
+home=$(cd "$(dirname "$0")/.." && pwd)
 root=$(mktemp -d)
 mkdir -p "$out"
+export PYTHONPATH="$home/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 collect() {
     local run
@@ -20,5 +23,6 @@ collect() {
 trap 'kill "$collecting" 2>/dev/null; collect; rm -rf "$root"' EXIT
 (while sleep 20; do collect; done) &
 collecting=$!
-${PYTHON:-python3} -m distrl train "$(dirname "$0")/../configs/pixel-h200.toml" --run.root "$root" "$@" 2>&1 | tee "$out/console.txt"
+"${PYTHON:-python3}" -m distrl train "${CONFIG:-$home/configs/pixel-h200.toml}" --run.root "$root" "$@" 2>&1 |
+    tee "$out/console.txt"
 exit "${PIPESTATUS[0]}"

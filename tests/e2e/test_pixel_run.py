@@ -20,7 +20,8 @@ def test_a_pixel_policy_is_cloned_trained_and_evaluated_from_pictures_alone(tmp_
     summary = last_json(done.stdout)
     run = RunFolder(next(tmp_path.glob("*/config.toml")).parent)
     assert summary["episodes"] == check_exactly_once(run) >= 40
-    assert (summary["lost_episodes"], summary["restarts"], summary["gpu_utilisation"]) == (0, 0, None)
+    assert (summary["lost_episodes"], summary["restarts"]) == (0, 0)
+    assert "gpu_utilisation" in summary
     assert summary["updates"] > 0
     assert {summary["success_before_rate"]["n"], summary["success_after_rate"]["n"]} == {10}
     check_warm_start(run)

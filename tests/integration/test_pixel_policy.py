@@ -14,8 +14,9 @@ from distrl.policies.pictures import NoPictures
 from distrl.policies.pixel.features import Encoded, collate
 from distrl.policies.pixel.grammar import KINDS, POINTING, TYPE, Choice, grid_of, to_action
 from distrl.policies.pixel.network import PixelNetwork
-from distrl.policies.pixel.policy import PixelPolicy, Seat
+from distrl.policies.pixel.policy import PixelPolicy
 from distrl.policies.pointer.words import read
+from distrl.policies.seat import Seat
 from distrl.policies.spread import Spread
 from distrl.types import Decision, Finish, Observation, TypeText
 from support.pixels import FRAMES, TINY, pictured, pictured_screens, tiny_pixels

@@ -10,7 +10,8 @@ from distrl.config.load import load_config
 from distrl.config.schema import Config, PixelConfig
 from distrl.experience.frame_memory import RecentFrames
 from distrl.learner.demonstrations import camera, demonstrate
-from distrl.policies.pixel.policy import PixelPolicy, Seat
+from distrl.policies.pixel.policy import PixelPolicy
+from distrl.policies.seat import Seat
 from distrl.types import Action, Observation, Value
 from support.lessons import SUITES, UNRULY, some_tasks
 

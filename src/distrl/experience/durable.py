@@ -45,13 +45,15 @@ def storage_errors(folder: Path) -> Iterator[None]:
         raise StoreError(f"cannot use the index in {folder}: {error}", fix=_index_fix(error)) from error
 
 
-def publish(path: Path, content: bytes) -> bool:
+def publish(path: Path, content: bytes, *, sync: bool = True) -> bool:
     """Make `path` hold `content` durably; False, and nothing changed, where there is such a file already.
 
-    The folder is synced in both cases: another process may have made the file and not yet come to that.
+    The folder is synced in both cases: another process may have made the file and not yet come to that. Without
+    `sync` the file survives the end of any process and may be damaged by a power cut.
     """
-    made = not path.exists() and _write_and_link(path, content)
-    sync_folder(path.parent)
+    made = not path.exists() and _write_and_link(path, content, sync=sync)
+    if sync:
+        sync_folder(path.parent)
     return made
 
 
@@ -104,22 +106,23 @@ def make_fan(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _write_and_link(path: Path, content: bytes) -> bool:
+def _write_and_link(path: Path, content: bytes, *, sync: bool) -> bool:
     temporary = temporary_name(path)
     try:
-        _write(temporary, content)
+        _write(temporary, content, sync=sync)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return link_once(temporary, path)
 
 
-def _write(path: Path, *content: bytes | memoryview) -> None:
+def _write(path: Path, *content: bytes | memoryview, sync: bool = True) -> None:
     with path.open("xb") as file:
         for piece in content:
             file.write(piece)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
 
 
 def _index_fix(error: sqlite3.Error) -> str:

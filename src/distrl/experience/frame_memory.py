@@ -1,14 +1,13 @@
 """Pictures in memory, by the same references as in the frame store.
 
 `RecentFrames` forgets the oldest: for those who look at once and keep nothing. `UnwrittenFrames` forgets nothing that
-is not on disk: a worker's devices wait for no disk, and the pictures of an episode are written with the episode.
+is not in the store: a worker's devices wait for no disk, and the pictures of an episode are written with it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import Protocol
 
@@ -16,8 +15,6 @@ from distrl.errors import StoreError
 from distrl.experience.frames import FrameStore, reference_of
 from distrl.experience.store import Added, ExperienceStore
 from distrl.types import Trajectory
-
-WRITERS = 8
 
 
 class Frames(Protocol):
@@ -67,8 +64,6 @@ class UnwrittenFrames:
         self._store, self._capacity = store, capacity
         self._held: OrderedDict[str, bytes] = OrderedDict()
         self._lock = Lock()
-        # Side by side: a disk that is asked to sync several files at once does so in little more than the time of one.
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="frames")
 
     @property
     def num_held(self) -> int:
@@ -91,27 +86,24 @@ class UnwrittenFrames:
         return self._store.get(reference) if picture is None else picture
 
     def write(self, references: Iterable[str]) -> None:
-        """Make these pictures durable and let go of them; those that are written already are passed over."""
-        list(self._writers.map(self._write, references))
-
-    def _write(self, reference: str) -> None:
-        picture = self._held.get(reference)
-        if picture is None:
-            return
-        self._store.put(picture)
-        # Only now: whoever asks meanwhile finds it in memory or on disk, never in neither.
-        with self._lock:
-            self._held.pop(reference, None)
+        """Put these pictures into the store and let go of them; those that are there already are passed over."""
+        for reference in references:
+            picture = self._held.get(reference)
+            if picture is not None:
+                self._store.put(picture)
+                # Only now: whoever asks meanwhile finds it in memory or in the store, never in neither.
+                with self._lock:
+                    self._held.pop(reference, None)
 
 
 class IllustratedStore:
-    """`rollout.worker.Sink` that has the pictures of a trajectory on disk before the trajectory."""
+    """`rollout.worker.Sink` that has the pictures of a trajectory in the store before the trajectory."""
 
     def __init__(self, episodes: ExperienceStore, frames: UnwrittenFrames) -> None:
         self._episodes, self._frames = episodes, frames
 
     def add(self, trajectory: Trajectory) -> Added:
-        """Make the trajectory and all its pictures durable."""
+        """Make the trajectory durable, its pictures first."""
         seen = [step.observation for step in trajectory.steps] + ([trajectory.last] if trajectory.last else [])
         self._frames.write(dict.fromkeys(observation.screenshot for observation in seen if observation.screenshot))
         return self._episodes.add(trajectory)

@@ -2,8 +2,9 @@
 
     <folder>/frames/<first two digits>/<hash>.jpg        reference: sha256:<64 hex digits>
 
-A reference never changes its meaning, so any process may keep it for as long as it likes. Encoding and decoding
-pictures is left to the devices and the policies.
+A reference never changes its meaning, so any process may keep it for as long as it likes. What was put survives the end
+of any process. It is not synced: that would take longer than everything else about a step, and a power cut that
+damages the last pictures is noticed by their hash. Encoding and decoding is left to the devices and the policies.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class FrameStore:
             make_fan(self._frames)
 
     def put(self, picture: bytes) -> str:
-        """The reference to `picture`, which is on disk by then; the same bytes are written once."""
+        """The reference to `picture`, which is in the store by then; the same bytes are written once."""
         reference = reference_of(picture)
         with storage_errors(self._frames):
-            publish(self._path(_digest(reference)), picture)
+            publish(self._path(_digest(reference)), picture, sync=False)
         return reference
 
     def get(self, reference: str) -> bytes:

@@ -30,6 +30,7 @@ from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
 from distrl.policies.pictures import NoPictures, Pictures
 from distrl.policies.pointer.policy import PointerPolicy
+from distrl.policies.seat import Seat
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.lockstep import LockStep
@@ -69,16 +70,26 @@ def make_policy(config: Config, pictures: Pictures | None = None, *, learning: b
     policy, seed = config.policy, config.run.seed
     if policy.kind == "pointer":
         return PointerPolicy(policy, seed=seed)
-    name, key = (config.learner.device, "learner.device") if learning else (policy.device, "policy.device")
-    device, source = torch_device(name, key=key), NoPictures() if pictures is None else pictures
+    seat = make_seat(config, pictures, learning=learning)
     # What one policy needs is not loaded for another.
     if policy.kind == "pixel":
-        from distrl.policies.pixel.policy import PixelPolicy, Seat
+        from distrl.policies.pixel.policy import PixelPolicy
 
-        return PixelPolicy(policy.pixel, Seat(pictures=source, device=device, learning=learning), seed=seed)
+        return PixelPolicy(policy.pixel, seat, seed=seed)
     from distrl.policies.vlm.policy import VlmPolicy
 
-    return VlmPolicy(policy.vlm, seed=seed, fetch=source.get, device=device)
+    return VlmPolicy(policy.vlm, seed=seed, fetch=seat.pictures.get, device=seat.device)
+
+
+def make_seat(config: Config, pictures: Pictures | None, *, learning: bool) -> Seat:
+    """Where a policy that looks sits in this role."""
+    device = config.learner.device if learning else config.policy.device
+    key = "learner.device" if learning else "policy.device"
+    return Seat(
+        pictures=NoPictures() if pictures is None else pictures,
+        device=torch_device(device, key=key),
+        learning=learning,
+    )
 
 
 def make_sight(config: Config, run: RunFolder | None = None) -> RecentFrames | None:

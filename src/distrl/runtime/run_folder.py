@@ -23,7 +23,7 @@ from distrl.telemetry.gpu import ask_driver
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
 """What the owner of a disk can mend."""
-PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium")
+PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium", "transformers", "peft")
 
 
 class RunFolder:

@@ -29,7 +29,7 @@ def decode(picture: bytes, size: Size) -> NDArray[np.uint8] | None:
     try:
         file = Image.open(BytesIO(picture), formats=("JPEG", "PNG"))
         file.draft("RGB", size)  # a JPEG that is far too large is decoded at a fraction of its size
-        image = file.convert("RGB")
+        image = file if file.mode == "RGB" else file.convert("RGB")
         return np.asarray(
             image if image.size == size else image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2)
         )
@@ -55,10 +55,8 @@ class PictureRoom:
 
     def bring(self, items: Sequence[Encoded]) -> Tensor:
         """The pictures of `items`."""
-        if self._shelf is None:
-            return self._decode([item.picture for item in items])
         wanted = {item.reference: item.picture for item in items}
-        if len(wanted) > self._shelf.capacity:
+        if self._shelf is None or len(wanted) > self._shelf.capacity:
             return self._decode([item.picture for item in items])
         missing = self._shelf.missing(wanted)
         if missing:

@@ -18,11 +18,11 @@ from distrl.config.schema import PixelConfig
 from distrl.errors import UsageError
 from distrl.policies import weights_file
 from distrl.policies.base import Scores
-from distrl.policies.pictures import Pictures
 from distrl.policies.pixel.features import Encoded, collate, draw_tint, read_past, read_text
 from distrl.policies.pixel.grammar import KINDS, POINTING, Choice, grid_of, to_action, to_choice
 from distrl.policies.pixel.network import Logits, PixelNetwork
 from distrl.policies.pixel.pictures import PictureRoom
+from distrl.policies.seat import Seat
 from distrl.policies.spread import Spread
 from distrl.types import Action, Decision, Observation
 
@@ -30,15 +30,6 @@ MOST_THREADS = 8
 """That decode pictures side by side."""
 NO_CHOICE: Choice = (KINDS.index("wait"), 0, 0)
 """Stands where only the value is wanted."""
-
-
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a policy sits: what it sees with and what it runs on."""
-
-    pictures: Pictures
-    device: torch.device = torch.device("cpu")
-    learning: bool = False
-    """Sees the same pictures again and again: a shelf and threads pay."""
 
 
 class PixelPolicy:

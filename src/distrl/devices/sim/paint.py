@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 from PIL import Image, ImageChops, ImageDraw, ImageFont
@@ -55,11 +56,22 @@ class Pen(msgspec.Struct, frozen=True):
     bold: bool = False
 
 
-class Canvas:
-    """An image under the brush."""
+class Written(msgspec.Struct, frozen=True):
+    """A line of text as it stands in a picture, in pixels."""
 
-    def __init__(self, image: Image.Image, scale: float) -> None:
-        self.image, self.scale = image, scale
+    text: str
+    """With "…" where it was cut."""
+    middle: float
+    """Height of its middle."""
+    letters: tuple[float, ...]
+    """Where the middle of each letter is, from left to right."""
+
+
+class Canvas:
+    """An image under the brush; with `written`, a list of the text on it that nothing was painted over."""
+
+    def __init__(self, image: Image.Image, scale: float, written: list[Written] | None = None) -> None:
+        self.image, self.scale, self.written = image, scale, written
         self._draw = ImageDraw.Draw(image)
 
     def px(self, length: float) -> int:
@@ -69,6 +81,7 @@ class Canvas:
     def fill(self, box: Box, colour: Colour) -> None:
         """A plain rectangle."""
         left, top, right, bottom = map(self.px, box)
+        self.cover((left, top, right, bottom))
         if right > left and bottom > top:
             self._draw.rectangle((left, top, right - 1, bottom - 1), fill=colour)
 
@@ -77,6 +90,8 @@ class Canvas:
         left, top, right, bottom = map(self.px, box)
         if right <= left or bottom <= top:
             return
+        if not outline:
+            self.cover((left, top, right, bottom))
         stroke = max(1.0, outline * self.scale) if outline else 0.0
         ends = math.ceil(max(radius * self.scale, stroke)) + 1
         if bottom - top <= 2 * ends + 8:
@@ -104,6 +119,20 @@ class Canvas:
         mask = text_mask(text, self.px(pen.size), pen.bold, self.px(width))
         at = (self.px(x) - round(anchor * mask.width), self.px(middle) - mask.height // 2)
         self.image.paste(pen.colour, at, mask)
+        if self.written is not None:
+            line, letters = letter_places(text, self.px(pen.size), self.px(width))
+            places = tuple(at[0] + place for place in letters)
+            self.written.append(Written(line, at[1] + mask.height / 2, places))
+
+    def cover(self, box: tuple[int, int, int, int]) -> None:
+        """Forget the text within a box of pixels, which is being painted over."""
+        if self.written:
+            left, top, right, bottom = box
+            self.written[:] = [
+                line
+                for line in self.written
+                if not (line.letters and top <= line.middle < bottom and left <= line.letters[0] < right)
+            ]
 
     def pictogram(self, name: str, x: float, y: float, size: float, colour: Colour) -> None:
         """A pictogram centred on a point; an unknown one becomes a disc with its first letter."""
@@ -154,6 +183,19 @@ def text_mask(text: str, size_px: int, bold: bool, width_px: int) -> Image.Image
             mask.paste(piece_mask(piece, size_px, bold), (round(x), 0))
         x += advance(piece, size_px)
     return mask
+
+
+@lru_cache(maxsize=8192)
+def letter_places(text: str, size_px: int, width_px: int) -> tuple[str, tuple[float, ...]]:
+    """A line as `text_mask` sets it, and the middle of each of its letters from its left end."""
+    line = _shorten(clean(text), size_px, width_px)
+    places, x = list[float](), 0.0
+    for piece in pieces(line):
+        wide = advance(piece, size_px)
+        ends = [font(size_px).getlength(piece[:count]) for count in range(len(piece) + 1)] if len(piece) > 1 else [0, wide]
+        places += [x + (left + right) / 2 for left, right in pairwise(ends)]
+        x += wide
+    return line, tuple(places)
 
 
 @lru_cache(maxsize=4096)

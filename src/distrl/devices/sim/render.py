@@ -15,7 +15,7 @@ from distrl.devices.sim import phone
 from distrl.devices.sim.app_icon import draw_app_icon
 from distrl.devices.sim.backdrops import KEYS_TOP, keyboard_picture, wallpaper
 from distrl.devices.sim.layout import HEIGHT, HEIGHTS, STATUS_BAR, TITLE_BAR, WIDTH, Placed, Screen
-from distrl.devices.sim.paint import BLACK, WHITE, Box, Canvas, Colour, Pen, mix
+from distrl.devices.sim.paint import BLACK, WHITE, Box, Canvas, Colour, Pen, Written, mix
 from distrl.devices.sim.state import PhoneState
 from distrl.devices.sim.status_bar import draw_status_bar, time_of
 from distrl.devices.sim.theme import Theme, is_dark, theme_of
@@ -29,12 +29,12 @@ UNCLIPPED = 0.89
 """A widget that keeps at least this share of its height was not cut off by scrolling: dense layouts keep 0.9."""
 
 
-def draw(state: PhoneState, scale: float = 1.0) -> Image.Image:
-    """The phone's screen at `scale` times 360 × 720 pixels."""
+def draw(state: PhoneState, scale: float = 1.0, written: list[Written] | None = None) -> Image.Image:
+    """The phone's screen at `scale` times 360 × 720 pixels; `written` takes the lines of text that can be seen."""
     # Every screen paints all of the picture, so there is no need to clear it first.
     image = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), None)
     screen = phone.show(state)
-    _draw_screen(Canvas(image, scale), screen, state)
+    _draw_screen(Canvas(image, scale, written), screen, state)
     return image
 
 
@@ -69,6 +69,7 @@ def _draw_screen(canvas: Canvas, screen: Screen, state: PhoneState) -> None:
         case "page":
             _draw_page(canvas, screen, state, theme)
     if screen.keyboard:
+        canvas.cover((0, canvas.px(KEYS_TOP), canvas.px(WIDTH), canvas.px(HEIGHT)))
         canvas.image.paste(keyboard_picture(canvas.scale, theme.dark), (0, canvas.px(KEYS_TOP)))
     else:
         bar = theme.text if screen.view.shape == "page" else WHITE

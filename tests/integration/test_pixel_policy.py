@@ -11,7 +11,8 @@ from distrl.errors import StoreError, UsageError
 from distrl.experience.frame_memory import RecentFrames
 from distrl.policies.base import Scores
 from distrl.policies.pictures import NoPictures
-from distrl.policies.pixel.features import Encoded, collate
+from distrl.policies.pixel.batches import collate
+from distrl.policies.pixel.features import Encoded
 from distrl.policies.pixel.grammar import KINDS, POINTING, TYPE, Choice, grid_of, to_action
 from distrl.policies.pixel.network import PixelNetwork
 from distrl.policies.pixel.policy import PixelPolicy

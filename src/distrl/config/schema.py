@@ -132,6 +132,8 @@ class PixelConfig(_Section, frozen=True):
     """Transformer layers over the picture alone."""
     joint_layers: Annotated[int, Meta(ge=1, le=24)] = 4
     """Transformer layers over picture, instruction and history together."""
+    text_layers: Annotated[int, Meta(ge=0, le=8)] = 2
+    """Transformer layers over the instruction alone."""
     text_bytes: Annotated[int, Meta(ge=16, le=512)] = 128
     """Bytes of an instruction that are read; what comes after them is neither read nor typed."""
     jitter: Share = 0.1
@@ -213,6 +215,18 @@ class WarmStartConfig(_Section, frozen=True):
     """Processes that draw a stream; 0: one for each core but two."""
     pointing_share: Share = 0.0
     """Share of the screens of a stream that are also shown with "Tap" and the name of something on them: teaches to read and to point; 0: none."""
+    questions: Annotated[int, Meta(ge=1, le=7)] = 4
+    """Pixel policy, with `samples`: questions about each screen that is looked at, what to do next and things to point at by name. Looking costs as much as two questions."""
+    pointing_weight: NotNegative = 1.0
+    """Pixel policy, with `samples`: weight of pointing at named things, beside 1 for what to do next."""
+    reading_weight: NotNegative = 1.0
+    """Pixel policy, with `samples`: weight of naming the letters on every square of the screen and the thing that it belongs to; 0: nothing is read aloud."""
+    rename_share: Share = 0.6
+    """Pixel policy, with `samples`: share of the phones of a stream on which all names are made up, so that letters are learnt and not names."""
+    pool: Count = 16_384
+    """Pixel policy, with `samples`: screens of a stream at hand on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
+    compile: bool = True
+    """Pixel policy, with `samples`: let torch compile the layers while cloning on a GPU; where that fails, they run as they are."""
     keep: bool = True
     """Keep the demonstrations in the replay, to be imitated in practice too; they count as no episodes. Not with `samples`: nobody holds a stream."""
 

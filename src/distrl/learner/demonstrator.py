@@ -53,7 +53,7 @@ def draw(order: Order) -> Iterator[Episode]:
     turn = 0
     while tasks:
         for task in random.sample(tasks, len(tasks)):
-            yield tuple(_show(_in_another_mood(task, turn), order.config, random))
+            yield tuple(_show(in_another_mood(task, turn), order.config, random))
         turn += 1
 
 
@@ -69,7 +69,7 @@ def _show(task: Task, config: Config, random: Random) -> Iterator[Shown]:
             yield from _pointing(seen, sent, picture, random)
 
 
-def _in_another_mood(task: Task, turn: int) -> Task:
+def in_another_mood(task: Task, turn: int) -> Task:
     """The task as it is at first, then with the pop-ups, layout and wordings of another seed."""
     if not turn:
         return task

@@ -43,9 +43,12 @@ class Spread:
 
     def logp(self, choices: Sequence[Choice]) -> Tensor:
         """The log-probability of each row's choice."""
-        here = self._kind_BK.device
-        kind, first, last = torch.tensor(choices).to(here, non_blocking=True).unbind(-1)
-        rows = torch.arange(len(choices), device=here)
+        return self.logp_of(torch.tensor(choices).to(self._kind_BK.device, non_blocking=True))
+
+    def logp_of(self, choice_BC: Tensor) -> Tensor:
+        """The same for choices as integers on the device of the logits."""
+        kind, first, last = choice_BC.unbind(-1)
+        rows = torch.arange(len(choice_BC), device=choice_BC.device)
         logp_B = self._kind_BK[rows, kind]
         pointing = kind < self._type
         head = kind.clamp(max=self._type - 1)

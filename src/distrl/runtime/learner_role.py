@@ -112,7 +112,14 @@ def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames) -> None:
     warm_start = parts.config.warm_start
     if not warm_start.demonstrations:
         return
-    samples, loss = _clone_stream(life, parts, sight) if warm_start.samples else _clone_all(life, parts)
+    if not warm_start.samples:
+        samples, loss = _clone_all(life, parts)
+    elif parts.config.policy.kind == "pixel":
+        from distrl.runtime.study import study  # what one policy needs is not loaded for another
+
+        samples, loss = study(life, parts.policy)
+    else:
+        samples, loss = _clone_stream(life, parts, sight)
     life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)
 
 

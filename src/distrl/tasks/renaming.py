@@ -36,7 +36,7 @@ SHORTEST, LONGEST = 3, 9
 class Renaming:
     """Makes names up, from so many words: drawing a word for the first time takes long."""
 
-    def __init__(self, random: Random, *, words: int = 4000) -> None:
+    def __init__(self, random: Random, *, words: int = 2000) -> None:
         self._random = random
         self._words = [_made_up(random) for _ in range(words)]
 

@@ -9,7 +9,6 @@ Suffixes as in features.py, and D width, T tokens, K kinds, H pointing heads, S 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from itertools import pairwise
 from math import gcd
 
@@ -19,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from distrl.config.schema import PixelConfig
-from distrl.policies.pixel.features import PAST, Batch
+from distrl.policies.pixel.batches import Batch
+from distrl.policies.pixel.features import PAST
 from distrl.policies.pixel.grammar import KINDS, POINTING, grid_of
 from distrl.policies.pointer.grammar import LONGEST_SPAN
 from distrl.policies.pointer.words import MAX_WORDS
@@ -40,21 +40,37 @@ class Logits(msgspec.Struct, frozen=True, kw_only=True):
     value_B: Tensor
 
 
+class LayerNorm(nn.LayerNorm):
+    """In the precision of what comes in: autocast would turn it to full precision, and move twice as many bytes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+class GroupNorm(nn.GroupNorm):
+    """The same over groups of channels. Not over the batch: what is said of one picture must not depend on others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return F.group_norm(x, self.num_groups, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
 class Stem(nn.Sequential):
-    """Four blocks of two 3 × 3 convolutions, the first of each with stride 2."""
+    """Four times a 3 × 3 convolution with stride 2, a second one after each but the first, where pixels are many."""
 
     def __init__(self, width: int) -> None:
-        channels = (3, width // 8, width // 4, width // 2, width)
-        super().__init__(*(_block(inside, outside) for inside, outside in pairwise(channels)))
+        channels = (width // 8, width // 4, width // 2, width)
+        first = nn.Sequential(nn.Conv2d(3, channels[0], 3, stride=2, padding=1), nn.GELU())
+        super().__init__(first, *(_block(inside, outside) for inside, outside in pairwise(channels)))
 
 
 def _block(inside: int, outside: int) -> nn.Sequential:
-    # Not over the batch: what is said of one picture must not depend on the others.
     return nn.Sequential(
         nn.Conv2d(inside, outside, 3, stride=2, padding=1),
         nn.GELU(),
         nn.Conv2d(outside, outside, 3, padding=1),
-        nn.GroupNorm(gcd(8, outside), outside),
+        GroupNorm(gcd(8, outside), outside),
         nn.GELU(),
     )
 
@@ -65,7 +81,7 @@ class Block(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.heads = width // (SMALL_HEAD if width % LARGE_HEAD else LARGE_HEAD)
-        self.norm_in, self.norm_mid = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm_in, self.norm_mid = LayerNorm(width), LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
@@ -86,7 +102,7 @@ class PixelNetwork(nn.Module):
         super().__init__()
         width, self.num_squares = config.width, grid_of(config).num_squares
         self.stem = Stem(width)
-        self.norm_stem = nn.LayerNorm(width)
+        self.norm_stem = LayerNorm(width)
         self.place = nn.Embedding(self.num_squares + 1, width)
         """Where a square lies; row 0 is nowhere."""
         self.byte, self.byte_place = nn.Embedding(256, width), nn.Embedding(config.text_bytes, width)
@@ -95,6 +111,7 @@ class PixelNetwork(nn.Module):
         self.past_last, self.past_flags = nn.Embedding(MAX_WORDS + 1, width), nn.Linear(2, width)
         self.state = nn.Parameter(torch.zeros(width))
         self.vision = nn.Sequential(*(Block(width) for _ in range(config.vision_layers)))
+        self.text = nn.Sequential(*(Block(width) for _ in range(config.text_layers)))
         self.joint = nn.Sequential(*(Block(width) for _ in range(config.joint_layers)))
         self.norm = nn.LayerNorm(width)
         self.kind_head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, len(KINDS)))
@@ -108,25 +125,30 @@ class PixelNetwork(nn.Module):
 
     def forward(self, picture_BHWC: Tensor, batch: Batch) -> Logits:
         """Pictures as they were decoded: bytes, colours last."""
-        # Half precision on a GPU, up to the heads: what is said is compared with what was said long ago, unrounded.
-        on_gpu = picture_BHWC.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext():
-            x_BTD = self._trunk(picture_BHWC, batch)
-        return self._heads(self.norm(x_BTD.float()), batch)
+        return self.answer(self.look(picture_BHWC, batch.tint_BC)[-1], batch)
 
-    def _trunk(self, picture_BHWC: Tensor, batch: Batch) -> Tensor:
-        squares_BSD = self.vision(self._squares(picture_BHWC, batch.tint_BC))
-        state_B1D = self.state.expand(len(squares_BSD), 1, -1)
-        hidden: Tensor = self.joint(torch.cat([state_B1D, squares_BSD, self._bytes(batch), self._past(batch)], dim=1))
-        return hidden
+    def look(self, picture_BHWC: Tensor, tint_BC: Tensor) -> tuple[Tensor, Tensor]:
+        """The squares of each picture, as the stem sees them and after they have looked at each other."""
+        with _half(picture_BHWC):
+            seen_BSD = self._squares(picture_BHWC, tint_BC)
+            return seen_BSD, self.vision(seen_BSD)
+
+    def answer(self, squares_BSD: Tensor, batch: Batch) -> Logits:
+        """What to do, from squares that were looked at and a question about each of them."""
+        # Half precision on a GPU, up to the heads: what is said is compared with what was said long ago, unrounded.
+        with _half(squares_BSD):
+            state_B1D = self.state.expand(len(squares_BSD), 1, -1)
+            tokens = [state_B1D, squares_BSD, self.text(self._bytes(batch).to(squares_BSD.dtype)), self._past(batch)]
+            x_BTD = self.joint(torch.cat([part.to(squares_BSD.dtype) for part in tokens], dim=1))
+        return self._heads(self.norm(x_BTD.float()), batch)
 
     def _squares(self, picture_BHWC: Tensor, tint_BC: Tensor) -> Tensor:
         colours_BHWC = picture_BHWC.float().div_(127.5).sub_(1.0)
         colours_BHWC = colours_BHWC * tint_BC[:, None, None, :3] + tint_BC[:, None, None, 3:]
         # Seen as channels-last without being moved: the colours of a pixel lie side by side already.
         looked_BDHW = self.stem(colours_BHWC.permute(0, 3, 1, 2))
-        squares: Tensor = self.norm_stem(looked_BDHW.flatten(2).transpose(1, 2)) + self.place.weight[1:]
-        return squares
+        seen_BSD: Tensor = self.norm_stem(looked_BDHW.flatten(2).transpose(1, 2))
+        return seen_BSD + self.place.weight[1:].to(seen_BSD.dtype)
 
     def _bytes(self, batch: Batch) -> Tensor:
         read: Tensor = self.byte(batch.byte_BL) + self.byte_place.weight + self.word_place(batch.word_BL)
@@ -162,6 +184,10 @@ class PixelNetwork(nn.Module):
         return spans_BII.masked_fill(~fits_BII, NEVER)
 
 
+def _half(x: Tensor) -> torch.autocast:
+    return torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda)
+
+
 def _begin(module: nn.Module) -> None:
     """First weights: small and normal, so that every layer starts close to letting through what comes in."""
     if isinstance(module, nn.Linear | nn.Embedding):
@@ -170,3 +196,17 @@ def _begin(module: nn.Module) -> None:
         nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
     if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+def compile_layers(network: PixelNetwork) -> None:
+    """Let torch compile the layers, which are most of the work: one function for all of them, once for each shape."""
+    for block in network.modules():
+        if isinstance(block, Block):
+            block.compile(dynamic=False)
+
+
+def plain_layers(network: PixelNetwork) -> None:
+    """Run the layers as they are written again: what is compiled is made for one size of batch."""
+    for block in network.modules():
+        if isinstance(block, Block):
+            block._compiled_call_impl = None  # type: ignore[assignment]

@@ -18,7 +18,8 @@ from distrl.config.schema import PixelConfig
 from distrl.errors import UsageError
 from distrl.policies import weights_file
 from distrl.policies.base import Scores
-from distrl.policies.pixel.features import Encoded, collate, draw_tint, read_past, read_text
+from distrl.policies.pixel.batches import collate
+from distrl.policies.pixel.features import Encoded, draw_tint, read_past, read_text
 from distrl.policies.pixel.grammar import KINDS, POINTING, Choice, grid_of, to_action, to_choice
 from distrl.policies.pixel.network import Logits, PixelNetwork
 from distrl.policies.pixel.pictures import PictureRoom

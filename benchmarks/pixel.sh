@@ -7,7 +7,7 @@ set -u
 out=${1:?usage: benchmarks/pixel.sh FOLDER [--section.key value ...]}
 shift
 home=$(cd "$(dirname "$0")/.." && pwd)
-root=$(mktemp -d)
+root=${ROOT:-$(mktemp -d)}
 mkdir -p "$out"
 export PYTHONPATH="$home/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
@@ -20,7 +20,7 @@ collect() {
     mv "$out/run.tar.gz.new" "$out/run.tar.gz"
 }
 
-trap 'kill "$collecting" 2>/dev/null; collect; rm -rf "$root"' EXIT
+trap 'kill "$collecting" 2>/dev/null; collect; [ -n "${ROOT:-}" ] || rm -rf "$root"' EXIT
 (while sleep 20; do collect; done) &
 collecting=$!
 "${PYTHON:-python3}" -m distrl train "${CONFIG:-$home/configs/pixel-h200.toml}" --run.root "$root" "$@" 2>&1 |

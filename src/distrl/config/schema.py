@@ -225,6 +225,8 @@ class WarmStartConfig(_Section, frozen=True):
     """Pixel policy, with `samples`: share of the phones of a stream on which all names are made up, so that letters are learnt and not names."""
     pool: Count = 16_384
     """Pixel policy, with `samples`: screens of a stream at hand on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
+    rehearse: CountOrNone = 0
+    """Pixel policy, with `samples`: screens of the pool that are read and pointed at again in every update of practice, no steps among them, so that practice on few names does not undo reading; 0: none."""
     compile: bool = True
     """Pixel policy, with `samples`: let torch compile the layers while cloning on a GPU; where that fails, they run as they are."""
     keep: bool = True

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from distrl.algorithms.base import Algorithm, Episode, Lesson, read_lesson
 from distrl.algorithms.groups import Groups
@@ -112,10 +113,12 @@ class Learner:
         self.unreadable = 0
         """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
         self._round_start = 0
-        self.idle_s = self.busy_s = 0.0
+        self.idle_s = self.busy_s = self.intake_s = 0.0
         self._published_s = self._saved_s = parts.clock()
         self._walls: deque[float] = deque(maxlen=256)
         self._last_version_at_update = 0
+        self.rehearse: Callable[[], Tensor] | None = None
+        """Gives a loss of its own that is added to that of every update; it does not survive the process."""
 
     # coming to life
 
@@ -176,6 +179,7 @@ class Learner:
         """One turn: take in, update if there is something new to learn, publish and save when due."""
         started_s = self._parts.clock()
         self.take_in(limit=INTAKE)
+        self.intake_s += self._parts.clock() - started_s
         ready = self.ready()
         if ready:
             self.update()
@@ -240,7 +244,8 @@ class Learner:
         samples = self._replay.sample(config.learner.batch_trajectories)
         loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
         self._optimizer.zero_grad(set_to_none=True)
-        loss.total.backward()  # type: ignore[no-untyped-call]
+        total = loss.total if self.rehearse is None else loss.total + self.rehearse()
+        total.backward()  # type: ignore[no-untyped-call]
         # Each on its own: a critic that is far off must not shorten the policy's step.
         clip, clip_to = torch.nn.utils.clip_grad_norm_, config.learner.gradient_clip
         norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
@@ -335,6 +340,11 @@ class Learner:
         """Share of the time in which there was nothing to learn."""
         total = self.idle_s + self.busy_s
         return self.idle_s / total if total else 0.0
+
+    @property
+    def intake_ratio(self) -> float:
+        """Share of the time of this life in which episodes were taken in."""
+        return self.intake_s / max(self.idle_s + self.busy_s, 1e-9)
 
     @property
     def data(self) -> Counts:

@@ -63,6 +63,7 @@ class PulseReporter:
                 "updates": learner.updates,
                 "episodes": learner.episodes,
                 "idle": learner.idle_ratio,
+                "intake": learner.intake_ratio,
                 "replay/steps": learner.replay.num_steps,
                 "replay/eligible": learner.replay.num_eligible,
                 "staleness/mean": drawn.staleness_mean,
@@ -103,12 +104,12 @@ def learn(life: Life) -> None:
     elif life.stopping():
         return
     else:
-        _warm_start(life, parts, sight)
+        _warm_start(life, parts, sight, learner)
         learner.keep_demonstrations()
     learner.run(life.stopping)
 
 
-def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames) -> None:
+def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames, learner: Learner) -> None:
     warm_start = parts.config.warm_start
     if not warm_start.demonstrations:
         return
@@ -117,7 +118,8 @@ def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames) -> None:
     elif parts.config.policy.kind == "pixel":
         from distrl.runtime.study import study  # what one policy needs is not loaded for another
 
-        samples, loss = study(life, parts.policy)
+        outcome = study(life, parts.policy)
+        samples, loss, learner.rehearse = outcome.samples, outcome.loss, outcome.rehearse
     else:
         samples, loss = _clone_stream(life, parts, sight)
     life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)

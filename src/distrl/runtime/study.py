@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
+from torch import Tensor
 
 from distrl.learner.screens import SheetStream
 from distrl.learner.studying import Progress, study_stream
@@ -51,8 +54,17 @@ class StudyReporter:
 SHOWN = ("step", "steps_known", "points_known", "letters_known", "names_known")
 
 
-def study(life: Life, policy: Policy[Any]) -> tuple[int, float]:
-    """Let the pixel policy learn to read, to point and to act; how many questions there were, and the last loss."""
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a study came to."""
+
+    samples: int
+    loss: float
+    rehearse: Callable[[], Tensor] | None
+    """What practice may add to its loss to go on reading; None where that is not wanted."""
+
+
+def study(life: Life, policy: Policy[Any]) -> Outcome:
+    """Let the pixel policy learn to read, to point and to act."""
     config = life.config
     assert isinstance(policy, PixelPolicy)
     here = next(policy.network.parameters()).device
@@ -60,7 +72,9 @@ def study(life: Life, policy: Policy[Any]) -> tuple[int, float]:
         exercises = Study(policy.network, config.policy.pixel, config.warm_start, seed=config.run.seed)
         pool = SheetPool(config.policy.pixel, config.warm_start.pool, here)
         last = study_stream(exercises, pool, stream, config.warm_start, StudyReporter(life))
+    count = config.warm_start.rehearse
+    rehearse = exercises.again(pool, count) if count else None
     del pool, exercises
     if here.type == "cuda":
         torch.cuda.empty_cache()  # workers on the same GPU need the room
-    return last.samples, last.parts["step"]
+    return Outcome(samples=last.samples, loss=last.parts["step"], rehearse=rehearse)

@@ -41,6 +41,7 @@ METRICS: dict[str, Metric] = {
         _metric("learner/updates", "count", "gradient steps of the run", "rises steadily"),
         _metric("learner/episodes", "episodes", "taken in from the store", "follows the workers' sum"),
         _metric("learner/idle", "share", "time in which there was nothing to learn", "below 0.5; 0 means that updates lag behind"),
+        _metric("learner/intake", "share", "time in which episodes were taken in from the store", "below 0.3"),
         _metric("learner/replay/steps", "steps", "steps in memory", "at most replay.capacity_steps"),
         _metric("learner/replay/eligible", "episodes", "trajectories that may be sampled", "above batch_trajectories"),
         _metric("learner/staleness/mean", "versions", "age of what was sampled, over the whole run, without kept successes", "below replay.max_staleness"),

@@ -10,7 +10,8 @@ and B pictures, K questions that were drawn, M pictures times questions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import msgspec
 import torch
@@ -29,6 +30,7 @@ READ_SQUARES = 160
 """Squares of a picture whose names are told, at most: those that have one come first."""
 BLANK_WEIGHT = 0.1
 """Of squares without letters among the letters: most squares are blank, and that is soon learnt."""
+CERTAIN = math.log(0.5)
 NOTHING = -100
 """Label that is left out."""
 
@@ -109,6 +111,13 @@ class Study:
 
     def on(self, sheets: Mapping[str, Tensor], *, measured: bool = False) -> Studied:
         """The loss on these sheets; with `measured`, also how much of them was known."""
+        parts = self._exercise(sheets, measured=measured)
+        config = self._config
+        reading = parts["letters"] + parts["names"]
+        total = parts["step"] + config.pointing_weight * parts["pointing"] + config.reading_weight * reading
+        return Studied(total=total, parts={name: part.detach() for name, part in parts.items()})
+
+    def _exercise(self, sheets: Mapping[str, Tensor], *, measured: bool) -> dict[str, Tensor]:
         tint_BC = self._tint(len(sheets["picture"]), sheets["picture"].device)
         seen_BSD, squares_BSD = self.network.look(sheets["picture"], tint_BC)
         which_BK, real_BK = self._which(sheets["questions"])
@@ -121,13 +130,24 @@ class Study:
         }
         if self._config.reading_weight:
             parts |= self._read(seen_BSD, squares_BSD, sheets, measured=measured)
-        config = self._config
-        reading = parts["letters"] + parts["names"] if config.reading_weight else torch.zeros_like(parts["step"])
-        total = parts["step"] + config.pointing_weight * parts["pointing"] + config.reading_weight * reading
+        else:
+            parts |= {"letters": torch.zeros_like(parts["step"]), "names": torch.zeros_like(parts["step"])}
         if measured:
             parts |= _known(logits, choice_MC, sheets, real_BK)
-            parts["certain"] = (logp_BK[:, 0] > -0.6931).float().mean()
-        return Studied(total=total, parts={name: part.detach() for name, part in parts.items()})
+            parts["certain"] = (logp_BK[:, 0] > CERTAIN).float().mean()
+        return parts
+
+    def again(self, pool: SheetPool, count: int) -> Callable[[], Tensor]:
+        """What practice adds to its loss to go on reading: pointing and reading on `count` sheets, and no next steps."""
+        self.heads.requires_grad_(False)
+        config = self._config
+
+        def rehearse() -> Tensor:
+            sheets = pool.draw(count, self.generator)
+            parts = self._exercise(sheets, measured=False)
+            return config.pointing_weight * parts["pointing"] + config.reading_weight * (parts["letters"] + parts["names"])
+
+        return rehearse
 
     def _tint(self, count: int, here: torch.device) -> Tensor:
         drawn_BC = torch.rand(count, TINT, device=here, generator=self.generator) * 2 - 1

@@ -123,9 +123,12 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="tiny batches, to see on a CPU that the probe works")
     asked = parser.parse_args()
     config = load_config(Path(asked.config), {"warm_start.processes": asked.processes})
+    torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = torch.cuda.get_device_name() if device.type == "cuda" else "no GPU"
-    say(f"torch {torch.__version__}, {name}, {os.cpu_count()} cores, gcc {shutil.which('gcc')}, cc {shutil.which('cc')}")
+    say(
+        f"torch {torch.__version__}, {name}, {os.cpu_count()} cores, gcc {shutil.which('gcc')}, cc {shutil.which('cc')}"
+    )
     size = 4 if asked.small else 128
 
     def left_s() -> float:
@@ -147,7 +150,7 @@ def main() -> None:
         if device.type == "cuda" and left_s() > 20:
             probe.kernels(size, 4)
         drawing.tell("meanwhile")
-        compiled(probe, size, asked.small, left_s)
+        compiled(probe, size, left_s)
         drawing.tell("meanwhile")
         while left_s() > 2 and not asked.small:
             time.sleep(0.02)
@@ -155,7 +158,7 @@ def main() -> None:
         drawing.tell("with an idle GPU")
 
 
-def compiled(probe: Probe, size: int, small: bool, left_s: Callable[[], float]) -> None:
+def compiled(probe: Probe, size: int, left_s: Callable[[], float]) -> None:
     if left_s() < 12 or probe.device.type != "cuda":
         return say("no time left to compile, or no GPU")
     started_s = time.monotonic()

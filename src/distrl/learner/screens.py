@@ -126,7 +126,7 @@ class SheetStream:
                 block = self._free.get(timeout=POLL_S)
             except queue.Empty:
                 continue
-            if not _read_whole(process.stdout.fileno(), memoryview(block.numpy())):
+            if not _read_whole(process.stdout.fileno(), block.numpy().data):
                 break
             self._full.put(block)
         if not self._closed:

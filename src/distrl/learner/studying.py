@@ -62,6 +62,9 @@ class Hearing(Protocol):
     def say(self, what: str) -> None:
         """In words, what is happening; also called while there is nothing to do."""
 
+    def alive(self) -> None:
+        """Called after every batch."""
+
 
 def study_stream(study: Study, pool: SheetPool, source: Source, config: WarmStartConfig, hearing: Hearing) -> Progress:
     """Learn from `source` until `samples` questions were answered or `minutes` are over; how it stood then."""
@@ -86,6 +89,7 @@ def _study(study: Study, pool: SheetPool, source: Source, config: WarmStartConfi
             group["lr"] = config.learning_rate * pace(share)
         sums.append(_descend(study, pool, optimizer, config, measured=batches % TELL_EVERY == TELL_EVERY - 1))
         batches += 1
+        hearing.alive()
         samples, spent_s = batches * config.batch * config.questions, max(time.monotonic() - started_s, 1e-9)
         share = max(samples / config.samples, spent_s / (60 * config.minutes) if config.minutes else 0.0)
         if len(sums) == TELL_EVERY or share >= 1.0:

@@ -27,7 +27,12 @@ class StudyReporter:
         if what != self._said:
             self._life.log.write("study", what=what)
         self._said = what
-        self._beat(what)
+        self.alive()
+
+    def alive(self) -> None:
+        self._life.pulse.doing(self._said)
+        if self._life.stopping():
+            raise SystemExit(0)  # there is nothing to save before the first version
 
     def tell(self, now: Progress) -> None:
         figures = {
@@ -43,12 +48,8 @@ class StudyReporter:
         )
         steps = f"{now.share:.0%}, {now.samples} questions, {now.per_s:.0f}/s, {now.drawn_per_s:.0f} screens/s drawn"
         known = ", ".join(f"{name} {now.parts[name]:.3f}" for name in SHOWN if name in now.parts)
-        self._beat(f"cloning a stream: {steps}, {known}")
-
-    def _beat(self, what: str) -> None:
-        self._life.pulse.doing(what)
-        if self._life.stopping():
-            raise SystemExit(0)  # there is nothing to save before the first version
+        self._said = f"cloning a stream: {steps}, {known}"
+        self.alive()
 
 
 SHOWN = ("step", "steps_known", "points_known", "letters_known", "names_known")

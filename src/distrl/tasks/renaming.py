@@ -27,10 +27,12 @@ NAMED: dict[str, tuple[str, ...]] = {
 }
 """Fields that hold names, by table. The keys of `messages.thread` are names too."""
 KEYED = "messages.thread"
-LETTERS, FREQUENCY = "etaoinshrdlcumwfgypbvkxjqz", (12, 9, 8, 8, 7, 7, 6, 6, 6, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1)
+LETTERS, FREQUENCY = (
+    "etaoinshrdlcumwfgypbvkxjqz",
+    (12, 9, 8, 8, 7, 7, 6, 6, 6, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1),
+)
 VOWELS, CONSONANTS = "aeiouy", "bcdfghjklmnprstvwxz"
 SHORTEST, LONGEST = 3, 9
-
 
 
 class Renaming:

@@ -192,7 +192,9 @@ def letter_places(text: str, size_px: int, width_px: int) -> tuple[str, tuple[fl
     places, x = list[float](), 0.0
     for piece in pieces(line):
         wide = advance(piece, size_px)
-        ends = [font(size_px).getlength(piece[:count]) for count in range(len(piece) + 1)] if len(piece) > 1 else [0, wide]
+        ends = (
+            [font(size_px).getlength(piece[:count]) for count in range(len(piece) + 1)] if len(piece) > 1 else [0, wide]
+        )
         places += [x + (left + right) / 2 for left, right in pairwise(ends)]
         x += wide
     return line, tuple(places)

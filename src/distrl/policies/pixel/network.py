@@ -209,4 +209,4 @@ def plain_layers(network: PixelNetwork) -> None:
     """Run the layers as they are written again: what is compiled is made for one size of batch."""
     for block in network.modules():
         if isinstance(block, Block):
-            block._compiled_call_impl = None  # type: ignore[assignment]
+            block._compiled_call_impl = None

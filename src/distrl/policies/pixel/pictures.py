@@ -17,6 +17,7 @@ from torch import Tensor
 from distrl.policies.pixel.decoding import Size, decode
 from distrl.policies.pixel.features import Encoded
 
+
 class PictureRoom:
     """Brings pictures to a device as bytes, `[picture, row, column, colour]`.
 

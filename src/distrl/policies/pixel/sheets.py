@@ -33,7 +33,15 @@ NAMES = 48
 """Different names on one screen, at most."""
 ALPHABET = 96
 """Printable ASCII, after 0 for no letter."""
-FORMS = ("Tap {}", "{}", "Choose {} here", "Where is {} now", "Please press {} for me", "Go to {}", "Find {} on the screen")
+FORMS = (
+    "Tap {}",
+    "{}",
+    "Choose {} here",
+    "Where is {} now",
+    "Please press {} for me",
+    "Go to {}",
+    "Find {} on the screen",
+)
 
 Views = dict[str, NDArray[np.generic]]
 
@@ -160,11 +168,11 @@ def write_names(page: Page, grid: Grid, into: Views, row: int) -> None:
             at = covered(found, grid)
             element_RC[at], name_at_RC[at] = number, number_of(called[0])
     for line in page.written:
-        at = _squares_of(line, grid)
+        squares = _squares_of(line, grid)
         # Where two lines share squares, the first keeps them: titles are drawn before what stands below them.
-        if at and not letter[next(iter(at)), 0]:
-            name_at[list(at)] = number_of(line.text)
-            for square, letters in at.items():
+        if squares and not letter[next(iter(squares)), 0]:
+            name_at[list(squares)] = number_of(line.text)
+            for square, letters in squares.items():
                 letter[square, : len(letters)] = letters
 
 

@@ -145,7 +145,9 @@ class Study:
         def rehearse() -> Tensor:
             sheets = pool.draw(count, self.generator)
             parts = self._exercise(sheets, measured=False)
-            return config.pointing_weight * parts["pointing"] + config.reading_weight * (parts["letters"] + parts["names"])
+            return config.pointing_weight * parts["pointing"] + config.reading_weight * (
+                parts["letters"] + parts["names"]
+            )
 
         return rehearse
 

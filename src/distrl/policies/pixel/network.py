@@ -44,7 +44,7 @@ class LayerNorm(nn.LayerNorm):
     """In the precision of what comes in: autocast would turn it to full precision, and move twice as many bytes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
             return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
@@ -52,7 +52,7 @@ class GroupNorm(nn.GroupNorm):
     """The same over groups of channels. Not over the batch: what is said of one picture must not depend on others."""
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
             return F.group_norm(x, self.num_groups, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
@@ -185,7 +185,7 @@ class PixelNetwork(nn.Module):
 
 
 def _half(x: Tensor) -> torch.autocast:
-    return torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda)
+    return torch.autocast("cuda" if x.is_cuda else "cpu", torch.bfloat16, enabled=x.is_cuda)
 
 
 def _begin(module: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """A policy that sees screenshots alone: it points at squares of the screen and copies words from the instruction.
 
-About 17 million parameters at its full size, made to be trained from nothing on one GPU; UI elements are never read.
+About 21 million parameters at its full size, made to be trained from nothing on one GPU; UI elements are never read.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Study:
     def _read(
         self, seen_BSD: Tensor, squares_BSD: Tensor, sheets: Mapping[str, Tensor], *, measured: bool
     ) -> dict[str, Tensor]:
-        with torch.autocast(seen_BSD.device.type, torch.bfloat16, enabled=seen_BSD.is_cuda):
+        with torch.autocast("cuda" if seen_BSD.is_cuda else "cpu", torch.bfloat16, enabled=seen_BSD.is_cuda):
             letter_logits = self.heads.letters(seen_BSD).unflatten(-1, (SQUARE_LETTERS, ALPHABET))
             at_BR, label_BRX = _named_squares(sheets, self.generator)
             picked_BRD = squares_BSD.gather(1, at_BR[..., None].expand(-1, -1, squares_BSD.shape[-1]))

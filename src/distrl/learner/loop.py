@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -36,6 +35,7 @@ from distrl.learner.checkpoint import (
 )
 from distrl.learner.demonstrations import Look, no_picture
 from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, Making, demonstration_ids, was_played
+from distrl.learner.pace import EpisodePace
 from distrl.policies.base import Policy
 from distrl.types import PolicyVersion
 
@@ -114,7 +114,7 @@ class Learner:
         self._round_start = 0
         self.idle_s = self.busy_s = 0.0
         self._published_s = self._saved_s = parts.clock()
-        self._walls: deque[float] = deque(maxlen=256)
+        self._pace = EpisodePace()
         self._last_version_at_update = 0
 
     # coming to life
@@ -206,7 +206,7 @@ class Learner:
             return
         if played is not None:
             self._groups.add(played.task.id, played.verdict.success)
-            self._walls.append(played.wall_s)
+            self._pace.note(played.worker, played.wall_s)
 
     def ready(self) -> bool:
         """Whether an update is due; says what is waited for where it is not."""
@@ -293,8 +293,7 @@ class Learner:
     def publish_interval_s(self) -> float:
         """How long to wait between two versions: never so short that a usual episode arrives too stale."""
         config = self._parts.config
-        usual_s = float(np.quantile(self._walls, 0.9)) if self._walls else 0.0
-        return max(config.learner.publish_every_s, usual_s / max(1, config.replay.max_staleness))
+        return max(config.learner.publish_every_s, self._pace.interval_s(config.replay.max_staleness))
 
     def publish(self) -> None:
         """Give the present weights to the workers as the next version."""

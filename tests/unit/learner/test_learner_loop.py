@@ -202,6 +202,15 @@ def test_versions_do_not_follow_so_fast_that_a_usual_episode_arrives_too_stale(t
     assert shop.newest_version() == 1
 
 
+def test_a_slow_worker_slows_versions_down_however_few_episodes_it_delivers(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"publish_every_s": 1.0}, replay={"max_staleness": 4}))
+    shop.deliver(20, Played(wall_s=10.0, worker="fast"))
+    shop.deliver(1, Played(wall_s=60.0, worker="slow"))
+    learner = shop.learner()
+    learner.take_in(limit=100)
+    assert learner.publish_interval_s() == pytest.approx(60.0 / 4)
+
+
 def test_a_published_version_says_what_it_was_made_of(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     shop.deliver(3)

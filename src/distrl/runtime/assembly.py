@@ -203,7 +203,8 @@ def make_rounds(run: RunFolder, config: Config, worker: str, store: ExperienceSt
         share = share_of(round_episodes, len(workers), workers.index(worker))
         return EqualShares(share, lambda version: store.count_of(version, worker=worker)[0])
     limits = episode_limits(config)
-    # No episode lasts longer: a call that is under way when its budget is over, and those that follow.
+    # No episode lasts longer: a call that is under way when its budget is over, those that follow, and then the outbox
+    # until one trajectory is stored, which prolongs the claims of the others that wait there.
     longest_s = limits.budget_s + CALLS_AFTER_BUDGET * limits.step_deadline_s + STORE_DEADLINE_S
     claims = Claims(run.claims, worker, lifetime_s=longest_s)
     return SharedRound(round_episodes, claims, Delivered(lambda version, after: store.count_of(version, after=after)))

@@ -34,7 +34,7 @@ def rounds_of(folder: Path, worker: str, **changes: Value) -> Rounds:
     with ExperienceStore(folder / "experience") as store:
         store.add(make_trajectory("by-another", version=0))  # by worker w0
         made = make_rounds(RunFolder(folder), config(learner__round_episodes=8, **changes), worker, store)
-        granted = made.claim(0, 100)
+        granted = len(made.claim(0, 100))
     assert granted == {NoRounds: 100, EqualShares: 3, SharedRound: 7}[type(made)]
     return made
 

@@ -131,15 +131,35 @@ def test_a_round_that_was_cut_through_by_a_crash_is_still_waited_for(tmp_path: P
     shop.deliver(4)
     turn(first, 5)
     assert shop.newest_version() == 1
-    shop.deliver(2)
+    shop.deliver(2, Played(version=1))
+    shop.deliver(1, Played(version=0))
     turn(first, 1)
     first.save()
+    shop.deliver(1, Played(version=1))
     second = next_life(shop)
     turn(second, 4)
     assert (second.updates, shop.newest_version()) == (4, 1)
-    shop.deliver(2)
+    assert shop.hearer.last == "waiting for the round: 3 of 4 episodes are in"
+    shop.deliver(1, Played(version=1))
     turn(second, 6)
-    assert (second.updates, shop.newest_version()) == (8, 2)
+    assert (second.updates, shop.newest_version()) == (9, 2)
+
+
+def test_a_round_begins_anew_with_a_version_that_was_published_after_the_checkpoint(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 2}))
+    first = shop.learner()
+    first.publish()
+    first.save()
+    shop.deliver(2)
+    turn(first, 3)
+    assert shop.newest_version() == 1
+    shop.deliver(1, Played(version=1))
+    second = next_life(shop)
+    turn(second, 4)
+    assert (shop.newest_version(), shop.hearer.last) == (1, "waiting for the round: 1 of 2 episodes are in")
+    shop.deliver(1, Played(version=1))
+    turn(second, 5)
+    assert shop.newest_version() == 2
 
 
 def test_a_resumed_learner_remembers_how_long_episodes_take(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ class Learner:
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
         """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
-        self._round_start = 0
+        self._num_in_round = 0
+        """Episodes that the newest version began; one that an earlier version began late belongs to no round."""
         self.idle_s = self.busy_s = 0.0
         self._published_s = self._saved_s = parts.clock()
         self._pace = EpisodePace()
@@ -136,9 +137,15 @@ class Learner:
         self._random.bit_generator.state = json.loads(state.sampler)
         self.version = max(state.version, self.version)
         if newest is not None:
-            self._round_start, self._last_version_at_update = newest.episodes, newest.updates
+            self._num_in_round = self._count_round(since=newest.episodes)
+            self._last_version_at_update = newest.updates
         self._reload(state)
         return True
+
+    def _count_round(self, *, since: int) -> int:
+        """How many episodes of the newest version were taken in, when `since` had come before it was published."""
+        rows = self._parts.store.after(since, max(0, self.cursor - since))
+        return sum(row.version == self.version for row in rows if row.seq <= self.cursor)
 
     def _reload(self, state: LearnerState) -> None:
         """Fill the replay again from the store, oldest first."""
@@ -194,6 +201,7 @@ class Learner:
             self._remember(row.id)
             self.cursor = row.seq
         self.episodes += len(rows)
+        self._num_in_round += sum(row.version == self.version for row in rows)
         return len(rows)
 
     def _remember(self, id: str) -> None:
@@ -212,8 +220,7 @@ class Learner:
         """Whether an update is due; says what is waited for where it is not."""
         learning, report = self._parts.config.learner, self._parts.report
         if not self._round_is_in():
-            have = max(0, self.episodes - self._round_start)
-            report.waiting(f"the round: {have} of {learning.round_episodes} episodes are in")
+            report.waiting(f"the round: {self._num_in_round} of {learning.round_episodes} episodes are in")
             return False
         # In sync mode nobody plays on while the learner waits, so a round must do, however small it is.
         first = 1 if learning.mode == "sync" else learning.first_update_episodes
@@ -232,7 +239,7 @@ class Learner:
     def _round_is_in(self) -> bool:
         """Whether the round is over, in sync mode; without rounds, always."""
         learning = self._parts.config.learner
-        return learning.mode == "async" or self.episodes - self._round_start >= learning.round_episodes
+        return learning.mode == "async" or self._num_in_round >= learning.round_episodes
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
@@ -304,7 +311,7 @@ class Learner:
         self._parts.weights.publish(self._parts.policy, version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
-        self._round_start = self.episodes
+        self._num_in_round = 0
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -53,6 +53,19 @@ def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: f
     assert second.replay.priorities() == first.replay.priorities()
 
 
+def test_a_resumed_learner_draws_what_the_first_one_would_also_where_the_oldest_have_made_room(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(replay={"capacity_steps": 10}))
+    shop.deliver(7, Played(num_steps=1))
+    shop.deliver(7, Played(num_steps=1, success=True))
+    first = shop.learner()
+    turn(first, 3)
+    first.save()
+    second = next_life(shop)
+    drawn = [[sample.id for sample in learner.replay.sample(30)] for learner in (first, second)]
+    assert len(first.replay) == 10
+    assert drawn[0] == drawn[1]
+
+
 def test_what_came_after_the_checkpoint_is_taken_in_again_and_nothing_twice(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     before = shop.deliver(5)

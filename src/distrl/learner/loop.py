@@ -149,10 +149,11 @@ class Learner:
 
     def _reload(self, state: LearnerState) -> None:
         """Fill the replay again from the store, oldest first."""
-        for done, id in enumerate(state.replay.ids):
-            self._parts.report.doing(f"reading episodes back: {done} of {len(state.replay.ids)}")
-            self._remember(id)
         held = state.replay
+        self._replay.begin_at(held.first_slot)
+        for done, id in enumerate(held.ids):
+            self._parts.report.doing(f"reading episodes back: {done} of {len(held.ids)}")
+            self._remember(id)
         self._replay.restore(held)
         self._replay.set_version(self.version)
         self._intake.counts = state.data

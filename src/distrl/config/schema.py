@@ -223,7 +223,7 @@ class DataConfig(_Section, frozen=True):
     hindsight: bool = True
     """Also imitate a failed episode as an attempt at some training task that its end does fulfil, where there is one."""
     judge_flip: Share = 0.0
-    """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs."""
+    """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs; at least `outcome_flip`."""
     outcome_flip: Share = 0.0
     """Share of the verdicts on training episodes that are turned round before the learner sees them, for the same end."""
 

@@ -137,8 +137,10 @@ def make_fitting(config: Config) -> Fitting | None:
     """Which other training tasks an episode fulfilled; None where hindsight is off."""
     if not config.data.hindsight:
         return None
-    limit = config.tasks.max_oracle_steps
-    return Hindsight(suite(config.tasks.suite), max_oracle_steps=limit, flip=config.data.judge_flip).fitting
+    limit, data = config.tasks.max_oracle_steps, config.data
+    # Who errs about what was asked does not know better about what was not: an exact judge would undo the noise.
+    flip = max(data.judge_flip, data.outcome_flip)
+    return Hindsight(suite(config.tasks.suite), max_oracle_steps=limit, flip=flip).fitting
 
 
 def make_devices(config: Config, worker: str) -> list[SimDevice]:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distrl.algorithms.base import Algorithm, Episode, Lesson, read_lesson
+from distrl.algorithms.base import Episode, Lesson, read_lesson
 from distrl.algorithms.groups import Groups
 from distrl.algorithms.proximal import Proximal
-from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, StoreError
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
@@ -33,58 +30,17 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
-from distrl.learner.demonstrations import Look, no_picture
-from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, Making, demonstration_ids, was_played
+from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
 from distrl.learner.pace import EpisodePace
-from distrl.policies.base import Policy
+from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
+from distrl.learner.round import Round
 from distrl.types import PolicyVersion
+
+__all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
 
 INTAKE = 32
 """Episodes taken in between two updates, at most."""
 NAP_S = 0.01
-
-
-class Reporter(Protocol):
-    """Who hears what the learner is doing."""
-
-    def doing(self, what: str) -> None: ...
-
-    def waiting(self, what: str) -> None: ...
-
-    def measured(self, values: dict[str, float]) -> None: ...
-
-
-class Publisher(Protocol):
-    """Where versions go."""
-
-    def latest(self) -> PolicyVersion | None: ...
-
-    def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion: ...
-
-
-class Checkpoints(Protocol):
-    """Where the learner's state is kept."""
-
-    def newest(self) -> Checkpoint | None: ...
-
-    def write(self, checkpoint: Checkpoint) -> object: ...
-
-
-class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a learner is made of."""
-
-    config: Config
-    policy: Policy[Any]
-    algorithm: Algorithm
-    store: EpisodeSource
-    weights: Publisher
-    checkpoints: Checkpoints
-    report: Reporter
-    fitting: Fitting | None = None
-    """Where hindsight is wanted: which other tasks an episode fulfilled."""
-    look: Look = no_picture
-    """Takes the pictures of kept demonstrations, for a policy that looks."""
-    clock: Callable[[], float] = time.monotonic
 
 
 class Learner:
@@ -111,8 +67,7 @@ class Learner:
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
         """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
-        self._num_in_round = 0
-        """Episodes that the newest version began; one that an earlier version began late belongs to no round."""
+        self._round = Round(config.learner)
         self.idle_s = self.busy_s = 0.0
         self._published_s = self._saved_s = parts.clock()
         self._pace = EpisodePace()
@@ -137,15 +92,10 @@ class Learner:
         self._random.bit_generator.state = json.loads(state.sampler)
         self.version = max(state.version, self.version)
         if newest is not None:
-            self._num_in_round = self._count_round(since=newest.episodes)
             self._last_version_at_update = newest.updates
+            self._round.reload(self._parts.store, self.version, first=newest.episodes + 1, last=self.cursor)
         self._reload(state)
         return True
-
-    def _count_round(self, *, since: int) -> int:
-        """How many episodes of the newest version were taken in, when `since` had come before it was published."""
-        rows = self._parts.store.after(since, max(0, self.cursor - since))
-        return sum(row.version == self.version for row in rows if row.seq <= self.cursor)
 
     def _reload(self, state: LearnerState) -> None:
         """Fill the replay again from the store, oldest first."""
@@ -202,7 +152,7 @@ class Learner:
             self._remember(row.id)
             self.cursor = row.seq
         self.episodes += len(rows)
-        self._num_in_round += sum(row.version == self.version for row in rows)
+        self._round.take(rows, self.version)
         return len(rows)
 
     def _remember(self, id: str) -> None:
@@ -220,8 +170,8 @@ class Learner:
     def ready(self) -> bool:
         """Whether an update is due; says what is waited for where it is not."""
         learning, report = self._parts.config.learner, self._parts.report
-        if not self._round_is_in():
-            report.waiting(f"the round: {self._num_in_round} of {learning.round_episodes} episodes are in")
+        if not self._round.over:
+            report.waiting(f"the round: {self._round.num_in} of {learning.round_episodes} episodes are in")
             return False
         # In sync mode nobody plays on while the learner waits, so a round must do, however small it is.
         first = 1 if learning.mode == "sync" else learning.first_update_episodes
@@ -236,11 +186,6 @@ class Learner:
             return False
         report.doing("training")
         return True
-
-    def _round_is_in(self) -> bool:
-        """Whether the round is over, in sync mode; without rounds, always."""
-        learning = self._parts.config.learner
-        return learning.mode == "async" or self._num_in_round >= learning.round_episodes
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
@@ -291,7 +236,7 @@ class Learner:
         if learning.mode == "sync":
             # Also where a round was too small to earn an update: the workers wait for the next version.
             learnt = self.updates >= self.episodes * learning.updates_per_episode or not self._replay.num_eligible
-            due = self._round_is_in() and learnt
+            due = self._round.over and learnt
         else:
             late = self._parts.clock() - self._published_s >= self.publish_interval_s()
             due = late and self.updates != self._last_version_at_update
@@ -312,7 +257,7 @@ class Learner:
         self._parts.weights.publish(self._parts.policy, version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
-        self._num_in_round = 0
+        self._round.begin()
 
     def save(self) -> None:
         """Write a checkpoint."""

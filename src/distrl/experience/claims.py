@@ -1,9 +1,9 @@
 """Which episodes are being played at the moment, and by whom: a small table that all workers of a run share.
 
-A claim ends when its owner settles it, when its owner's next life opens the table, or at its deadline, so a process that
-is killed holds nobody up for good. Whoever settles one claim is alive, and its others last a whole lifetime from then on:
-what waits for a slow disk behind others is not given out again while they get through. The table says nothing of the past:
-it is not synced, and a session begins without.
+A claim ends when its owner settles it, when its owner's next life opens the table, or at its deadline, so a process
+that is killed holds nobody up for good. Whoever settles one claim is alive, and its others last a whole lifetime from
+then on: what waits for a slow disk behind others is not given out again while they get through. The table says nothing
+of the past: it is not synced, and a session begins without.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Replay(Generic[T]):
         self._oldest = slot % self._num_slots
 
     def restore(self, state: ReplayState) -> None:
-        """Go on from `state`, after its trajectories were added again, in the order of its ids, from its `first_slot` on."""
+        """Go on from `state`, after `begin_at` its first slot and its trajectories added again in the order of its ids."""
         for id, priority in zip(state.ids, state.priorities, strict=True):
             self.refresh(id, priority)
         self.drawn = state.drawn

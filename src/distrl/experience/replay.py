@@ -64,6 +64,8 @@ class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     priorities: tuple[float, ...]
     drawn: Drawn
+    first_slot: int = 0
+    """Where on the circle the oldest stands: the same random numbers draw by the order of the slots."""
 
 
 class Replay(Generic[T]):
@@ -175,10 +177,15 @@ class Replay(Generic[T]):
             ids=tuple(priorities),
             priorities=tuple(priorities.values()),
             drawn=self.drawn,
+            first_slot=self._oldest,
         )
 
+    def begin_at(self, slot: int) -> None:
+        """Let the first trajectory that comes in stand here on the circle; call it only while nothing is held."""
+        self._oldest = slot % self._num_slots
+
     def restore(self, state: ReplayState) -> None:
-        """Go on from `state`, after its trajectories were added again from the store in the order of its ids."""
+        """Go on from `state`, after `begin_at` its first slot and its trajectories added again in the order of its ids."""
         for id, priority in zip(state.ids, state.priorities, strict=True):
             self.refresh(id, priority)
         self.drawn = state.drawn

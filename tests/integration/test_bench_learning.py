@@ -96,7 +96,9 @@ def test_a_results_file_carries_what_it_takes_to_repeat_it(tmp_path: Path) -> No
 
 
 def test_a_method_that_learns_three_times_as_fast_is_three_times_as_fast() -> None:
-    found = efficiency.sum_up([timed(OURS, reaches_at_s=CLOCK.wall_s / 3), timed(SYNC, reaches_at_s=CLOCK.wall_s)], CLOCK)
+    found = efficiency.sum_up(
+        [timed(OURS, reaches_at_s=CLOCK.wall_s / 3), timed(SYNC, reaches_at_s=CLOCK.wall_s)], CLOCK
+    )
     assert found.rival == "digirl_sync"
     assert found.speedup_vs_digirl_sync == pytest.approx(3.0, rel=0.15)
     assert found.low == pytest.approx(found.speedup_vs_digirl_sync)

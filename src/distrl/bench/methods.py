@@ -58,6 +58,8 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
     minutes: float
     points: int
     """Moments after the start whose version is evaluated."""
+    curve_tasks: int = 250
+    """Test tasks at each of them; the last version plays all."""
     most_test_tasks: int = 1000
     """Never more than this of the arena's test tasks."""
     settings: dict[str, str] = {}
@@ -141,6 +143,8 @@ AS_IT_CAME = {
 }
 """What a policy gradient needs of the replay, as in configs/ppo.toml."""
 DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
+GENTLE = {"learner.updates_per_episode": "0.5"}
+"""Half the default: what every method began its tuning with, and most did best with."""
 LOCKSTEP = {
     "learner.mode": "sync",
     "rollout.lockstep": "true",
@@ -150,26 +154,38 @@ LOCKSTEP = {
 }
 """DigiRL's scheme: two episodes of each device a round, as in its own settings."""
 
+DIGIRL_TUNED = {**DIGIRL, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.0005"}
+CLONING_TUNED = {**CLONING, **AS_PUBLISHED, **GENTLE, "replay.balance": "0.5"}
+GRADIENT = {**AS_IT_CAME, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.0002"}
+
 ALGORITHMS = (
-    Method(name=OURS, tuning=TRIED),
-    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=TRIED),
-    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=TRIED),
-    Method(name="digirl, same data", settings=DIGIRL, tuning=TRIED),
-    Method(name="filtered_bc, same data", settings=CLONING, tuning=TRIED),
-    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED}, tuning=TRIED),
+    Method(name=OURS, tuning=f"{TRIED} Best: twice the updates, the default since."),
+    Method(name="digirl", settings=DIGIRL_TUNED, tuning=f"{TRIED} Best: half the learning rate."),
+    Method(name="filtered_bc", settings=CLONING_TUNED, tuning=f"{TRIED} Best: rare templates favoured."),
+    Method(
+        name="digirl, same data",
+        settings={**DIGIRL, **GENTLE, "algorithm.digirl.top_share": "1.0"},
+        tuning=f"{TRIED} Best: every surprising episode.",
+    ),
+    Method(name="filtered_bc, same data", settings=CLONING, tuning=f"{TRIED} Best: twice the updates."),
+    Method(
+        name="ppo",
+        settings={"algorithm.name": "ppo", **GRADIENT},
+        tuning=f"{TRIED} Best: a fifth of the learning rate.",
+    ),
     Method(
         name="grpo",
-        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED},
-        tuning=TRIED,
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **GRADIENT},
+        tuning=f"{TRIED} Best: a fifth of the learning rate.",
     ),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
-    Method(name=OURS, tuning=TRIED),
-    Method(name="digirl_sync", settings={**DIGIRL, **LOCKSTEP, **AS_PUBLISHED}, tuning=TRIED),
-    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=TRIED),
-    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=TRIED),
+    ALGORITHMS[0],
+    Method(name="digirl_sync", settings={**DIGIRL_TUNED, **LOCKSTEP}, tuning=ALGORITHMS[1].tuning),
+    ALGORITHMS[1],
+    ALGORITHMS[2],
 )
 """At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
 
@@ -211,6 +227,19 @@ CORRECTIONS = {
 """Rows of `staleness`."""
 
 
+CANDIDATES = (
+    Method(name=OURS, settings=GENTLE),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
+    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
+    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
+    ),
+)
+"""What tuning began with."""
 COMMON_TRIES = (
     Method(name="as it is"),
     Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
@@ -243,7 +272,7 @@ OWN_TRIES = {
 
 
 def tries_for(method: Method) -> tuple[Method, ...]:
-    """What is tried for a method of `ALGORITHMS`, whichever data options it has."""
+    """What is tried for a method of `CANDIDATES`, whichever data options it has."""
     return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
 
 

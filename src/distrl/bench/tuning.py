@@ -15,8 +15,8 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import hash_all
 from distrl.bench.lab_runs import Entry, Ran, run_labs
 from distrl.bench.methods import (
-    ALGORITHMS,
     ARENAS,
+    CANDIDATES,
     QUICK_TUNING_LAB,
     TUNING_LAB,
     TUNING_SEED,
@@ -55,7 +55,7 @@ def entries() -> list[Entry]:
     return [
         Entry(method=replace(method, name=f"{method.name}: {one.name}"), arena=arena, settings=one.settings)
         for arena in ARENAS
-        for method in ALGORITHMS
+        for method in CANDIDATES
         for one in tries_for(method)
     ]
 

@@ -224,7 +224,7 @@ class LearnerConfig(Section, frozen=True):
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 0.5
+    updates_per_episode: Positive = 1.0
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""

@@ -13,10 +13,12 @@ from distrl.bench.methods import (
     ARENAS,
     AS_PUBLISHED,
     BOUNDS,
+    CANDIDATES,
     CLOCK,
     CORRECTIONS,
     EVERYDAY,
     FIRST,
+    GENTLE,
     LAB,
     OURS,
     QUICK_BOUNDS,
@@ -50,11 +52,17 @@ def test_every_method_fits_the_schema_and_leaves_the_policy_as_the_arena_has_it(
         assert own.string_match == resolve(arena.settings).policy.string_match
 
 
-@pytest.mark.parametrize("method", ALGORITHMS, ids=lambda method: method.name)
+@pytest.mark.parametrize("method", CANDIDATES, ids=lambda method: method.name)
 def test_every_method_had_as_many_tries(method: Method) -> None:
     tries = tries_for(method)
-    assert len(tries) == len(tries_for(ALGORITHMS[0]))
+    assert len(tries) == len(tries_for(CANDIDATES[0]))
     assert all(resolve(EVERYDAY.settings, method.settings, one.settings) for one in tries)
+
+
+@pytest.mark.parametrize(("method", "candidate"), list(zip(ALGORITHMS, CANDIDATES, strict=True)), ids=lambda one: one.name)
+def test_every_method_is_compared_with_settings_that_were_tried(method: Method, candidate: Method) -> None:
+    tried = [resolve(candidate.settings, one.settings) for one in tries_for(candidate)]
+    assert config_hash(resolve(method.settings)) in {config_hash(one) for one in tried}
 
 
 @pytest.mark.parametrize("table", [ALGORITHMS, SCHEMES, VARIANTS], ids=["algorithms", "schemes", "variants"])
@@ -75,11 +83,11 @@ def test_at_equal_episodes_nothing_is_synchronous() -> None:
         assert resolve(ARENAS[0].settings, method.settings).learner.mode == "async"
 
 
-@pytest.mark.parametrize("method", ALGORITHMS[1:], ids=lambda method: method.name)
-def test_every_algorithm_is_compared_as_its_file_has_it_with_and_without_our_data_options(method: Method) -> None:
-    name, _, ours = method.name.partition(", ")
-    whole = load_config(CONFIGS / f"{name.replace('_', '-')}.toml", {} if ours else AS_PUBLISHED)
-    assert config_hash(load_config(None, method.settings)) == config_hash(whole)
+@pytest.mark.parametrize("candidate", CANDIDATES[1:], ids=lambda method: method.name)
+def test_tuning_begins_with_the_file_of_each_algorithm_with_and_without_our_data_options(candidate: Method) -> None:
+    name, _, ours = candidate.name.partition(", ")
+    whole = load_config(CONFIGS / f"{name.replace('_', '-')}.toml", GENTLE if ours else {**AS_PUBLISHED, **GENTLE})
+    assert config_hash(load_config(None, candidate.settings)) == config_hash(whole)
 
 
 def test_every_scheme_has_a_neighbour_to_run_beside() -> None:

@@ -53,6 +53,19 @@ def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: f
     assert second.replay.priorities() == first.replay.priorities()
 
 
+def test_a_resumed_learner_draws_what_the_first_one_would_also_where_the_oldest_have_made_room(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(replay={"capacity_steps": 10}))
+    shop.deliver(7, Played(num_steps=1))
+    shop.deliver(7, Played(num_steps=1, success=True))
+    first = shop.learner()
+    turn(first, 3)
+    first.save()
+    second = next_life(shop)
+    drawn = [[sample.id for sample in learner.replay.sample(30)] for learner in (first, second)]
+    assert len(first.replay) == 10
+    assert drawn[0] == drawn[1]
+
+
 def test_what_came_after_the_checkpoint_is_taken_in_again_and_nothing_twice(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     before = shop.deliver(5)
@@ -131,15 +144,35 @@ def test_a_round_that_was_cut_through_by_a_crash_is_still_waited_for(tmp_path: P
     shop.deliver(4)
     turn(first, 5)
     assert shop.newest_version() == 1
-    shop.deliver(2)
+    shop.deliver(2, Played(version=1))
+    shop.deliver(1, Played(version=0))
     turn(first, 1)
     first.save()
+    shop.deliver(1, Played(version=1))
     second = next_life(shop)
     turn(second, 4)
     assert (second.updates, shop.newest_version()) == (4, 1)
-    shop.deliver(2)
+    assert shop.hearer.last == "waiting for the round: 3 of 4 episodes are in"
+    shop.deliver(1, Played(version=1))
     turn(second, 6)
-    assert (second.updates, shop.newest_version()) == (8, 2)
+    assert (second.updates, shop.newest_version()) == (9, 2)
+
+
+def test_a_round_begins_anew_with_a_version_that_was_published_after_the_checkpoint(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 2}))
+    first = shop.learner()
+    first.publish()
+    first.save()
+    shop.deliver(2)
+    turn(first, 3)
+    assert shop.newest_version() == 1
+    shop.deliver(1, Played(version=1))
+    second = next_life(shop)
+    turn(second, 4)
+    assert (shop.newest_version(), shop.hearer.last) == (1, "waiting for the round: 1 of 2 episodes are in")
+    shop.deliver(1, Played(version=1))
+    turn(second, 5)
+    assert shop.newest_version() == 2
 
 
 def test_a_resumed_learner_remembers_how_long_episodes_take(tmp_path: Path) -> None:

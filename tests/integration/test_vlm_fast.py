@@ -190,6 +190,13 @@ def test_the_generator_decides_what_is_sampled() -> None:
     assert said[0] == said[1] != said[2]
 
 
+def test_sampling_leaves_torchs_own_generator_alone() -> None:
+    fast, _ = pair("text")
+    before = torch.get_rng_state()
+    fast.decide(mixed_screens(), temperature=1.0, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize(
     ("family", "fits"), [*((family, True) for family in FAST), ("smolvlm", False), ("llava", False)]
 )

@@ -67,6 +67,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that the device refused."""
     wall_s: float = 2.0
     priority: float = 1.0
+    worker: str = "w0"
 
 
 ORDINARY = Played()
@@ -96,6 +97,7 @@ def decided_episode(policy: PointerPolicy, id: str, played: Played = ORDINARY) -
         last_value=decisions[-1].value if cut else 0.0,
         wall_s=played.wall_s,
         priority=played.priority,
+        worker=played.worker,
     )
 
 

@@ -17,7 +17,7 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, band, begin, generator, hash_all, row
 from distrl.bench.methods import (
     CLOCK,
-    LONGER,
+    FIRST,
     OURS,
     QUICK_CLOCK,
     RIVALS,
@@ -87,7 +87,7 @@ def run(options: BenchOptions) -> EfficiencyFigures:
 def timed_comparison(quick: bool, seeds: int, parts: Parts) -> tuple[TimedBudget, list[Timed]]:
     """The runs at equal wall-clock, which `success` reports as well."""
     budget = QUICK_CLOCK if quick else CLOCK
-    return budget, run_timed(schemes(quick), LONGER, budget, seeds, parts)
+    return budget, run_timed(schemes(quick), FIRST, budget, seeds, parts)
 
 
 def schemes(quick: bool) -> Sequence[Method]:
@@ -149,7 +149,7 @@ def bound_of(ours_censored: int, theirs_censored: int) -> Bound:
 
 def configs(runs: Sequence[Timed], budget: TimedBudget) -> list[Config]:
     """What was compared, without the seeds."""
-    return [resolve(*layers(LONGER, one.method, budget)) for one in runs]
+    return [resolve(*layers(FIRST, one.method, budget)) for one in runs]
 
 
 def time_curves(runs: Sequence[Timed]) -> list[Line]:

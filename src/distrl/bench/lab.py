@@ -28,6 +28,9 @@ from distrl.types import PolicyVersion, Task, Trajectory
 
 RECENT = 256
 
+WarmStart = Callable[[Policy[Any], Config], None]
+"""Makes a policy what it is when practice begins."""
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to run."""
@@ -57,8 +60,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 class Lab:
     """One training by a plan."""
 
-    def __init__(self, plan: Plan, held_out: list[Task]) -> None:
-        self._plan, self._held_out = plan, held_out
+    def __init__(self, plan: Plan, held_out: list[Task], warm: WarmStart | None = None) -> None:
+        self._plan, self._held_out, self._warm = plan, held_out, warm or warm_start
         config = plan.config
         self.policy, self._actor = make_policy(config), make_policy(config)
         self._memory, self._versions, self._report = _Memory(), _Versions(plan.lag), _Quiet()
@@ -80,7 +83,7 @@ class Lab:
     def run(self, tell: Callable[[Point], None]) -> list[Point]:
         """Train to the end of the plan; `tell` hears every evaluation as it comes."""
         started_s, points = time.monotonic(), []
-        warm_start(self.policy, self._plan.config)
+        self._warm(self.policy, self._plan.config)
         self._learner.keep_demonstrations()
         self._learner.publish()
         while True:

@@ -9,21 +9,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from distrl.bench.base import num_cores
 from distrl.bench.crew import Crew, Work, do_all, do_as_child, say_on_stderr
-from distrl.bench.lab import Lab, Plan, Point
+from distrl.bench.lab import Lab, Plan, Point, WarmStart, warm_start
 from distrl.bench.methods import Arena, LabBudget, Method, resolve
 from distrl.bench.outcomes import outcomes
-from distrl.bench.parts import Parts, keep_result, read_share, read_sheet, tell_share
+from distrl.bench.parts import Parts, code_version, keep_result, read_share, read_sheet, tell_share
 from distrl.bench.statistics import Floats
 from distrl.config.schema import Config
 from distrl.evaluation.evaluate import held_out
-from distrl.runtime.assembly import prepare_torch
+from distrl.experience.durable import replace
+from distrl.policies.base import Policy
+from distrl.runtime.assembly import make_policy, prepare_torch
 
 DEADLINE_S = 6 * 3600.0
 
@@ -84,12 +88,16 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
         return [point.episodes for point in self.results[0].curve]
 
 
-def run_labs(entries: Sequence[Entry], budget: LabBudget, seeds: int, parts: Parts) -> list[Ran]:
+def run_labs(
+    entries: Sequence[Entry], budget: LabBudget, seeds: int, parts: Parts, *, first_seed: int = 0
+) -> list[Ran]:
     """All entries with all seeds; what has been run before is not run again."""
-    rows = [[_job(entry, budget, seed) for seed in range(seeds)] for entry in entries]
+    rows = [[_job(entry, budget, first_seed + n) for n in range(seeds)] for entry in entries]
     # Seed by seed: an interrupted comparison then has whole seeds of all its entries.
     labelled = [
-        (f"{entry.label}, seed {n}", row[n]) for n in range(seeds) for entry, row in zip(entries, rows, strict=True)
+        (f"{entry.label}, seed {first_seed + n}", row[n])
+        for n in range(seeds)
+        for entry, row in zip(entries, rows, strict=True)
     ]
     crew = Crew(at_once=num_cores(), say=say_on_stderr, before_each=parts.check_code)
     do_all(f"runs of {budget.episodes} episodes", list(_missing(labelled, parts)), crew)
@@ -133,7 +141,7 @@ def _result(parts: Parts, job: LabJob) -> LabResult:
     return found
 
 
-def do_job(job: LabJob, tell: Callable[[float], None] = lambda share: None) -> LabResult:
+def do_job(job: LabJob, tell: Callable[[float], None] = lambda share: None, warm: WarmStart = warm_start) -> LabResult:
     """Train, evaluate on the way, and play the test tasks at the end; `tell` hears the share that is done."""
     budget, config = job.budget, job.config
     plan = Plan(
@@ -143,16 +151,37 @@ def do_job(job: LabJob, tell: Callable[[float], None] = lambda share: None) -> L
         lag=budget.lag,
         evaluate_every=budget.evaluate_every,
     )
-    lab = Lab(plan, held_out(config, budget.tune_tasks, "tune"))
+    lab = Lab(plan, held_out(config, budget.tune_tasks, "tune"), warm)
     curve = lab.run(lambda point: tell(point.episodes / budget.episodes))
-    return LabResult(curve=curve, outcomes=outcomes(lab.policy, held_out(config, job.test_tasks), config))
+    tasks = held_out(config, job.test_tasks) if job.test_tasks else []
+    return LabResult(curve=curve, outcomes=outcomes(lab.policy, tasks, config) if tasks else [])
 
 
 def do_sheet(sheet: Path) -> None:
     """Do the job on a sheet and keep what comes of it."""
     job = read_sheet(sheet, LabJob)
     prepare_torch()  # after the settings are read: without denormals, msgspec takes 0 for a number above 0
-    keep_result(sheet, do_job(job, partial(tell_share, sheet)))
+    keep_result(sheet, do_job(job, partial(tell_share, sheet), partial(shared_warm_start, sheet.parent)))
+
+
+def shared_warm_start(folder: Path, policy: Policy[Any], config: Config) -> None:
+    """As `warm_start`, but cloned once for all runs of the folder that begin alike, which is most of a short run.
+
+    The policy that clones is never the one that goes on: whether a run was the first must not change what comes of it.
+    """
+    path = folder / f"warm-{_beginning(config)}.safetensors"
+    if not path.exists():
+        cloned = make_policy(config)
+        warm_start(cloned, config)
+        replace(path, cloned.dump())
+    policy.restore(path.read_bytes(), source=str(path))
+
+
+def _beginning(config: Config) -> str:
+    """Twelve characters that change with all that decides how a run begins."""
+    cloning = msgspec.structs.replace(config.warm_start, keep=False)
+    decides = [code_version(), config.policy, cloning, config.tasks, config.devices.wild, config.rollout.history]
+    return sha256(msgspec.json.encode([*decides, config.run.seed])).hexdigest()[:12]
 
 
 if __name__ == "__main__":

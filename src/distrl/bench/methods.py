@@ -58,6 +58,8 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
     minutes: float
     points: int
     """Moments after the start whose version is evaluated."""
+    curve_tasks: int = 250
+    """Test tasks at each of them; the last version plays all."""
     most_test_tasks: int = 1000
     """Never more than this of the arena's test tasks."""
     settings: dict[str, str] = {}
@@ -70,11 +72,6 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
 # --- common to all ----------------------------------------------------------------------------------------------------
 
 SEEDS, QUICK_SEEDS = 5, 3
-FAIR = {
-    # Told which words stand in both texts, the policy needs hardly any learning, and every method looks alike.
-    "policy.string_match": "false",
-    "warm_start.epochs": "20",
-}
 TIMED = {
     "rollout.workers": "2",
     "devices.per_worker": "40",
@@ -90,36 +87,50 @@ TIMED = {
 HASTE = {"warm_start.demonstrations": "80", "warm_start.epochs": "8"}
 """With `--quick`."""
 
-LAB = LabBudget(episodes=3072, evaluate_every=512, tune_tasks=200)
+LAB = LabBudget(episodes=1536, evaluate_every=512, tune_tasks=150)
 QUICK_LAB = LabBudget(episodes=256, chunk=32, evaluate_every=128, tune_tasks=40, most_test_tasks=60, settings=HASTE)
-CLOCK = TimedBudget(minutes=10, points=24)
+TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
+QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
+CLOCK = TimedBudget(minutes=5, points=20)
 QUICK_CLOCK = TimedBudget(minutes=0.75, points=6, most_test_tasks=60, settings=HASTE)
+TUNING_SEED = 100
+"""The first seed of tuning runs; no reported figure has it."""
 
 # --- arenas -----------------------------------------------------------------------------------------------------------
 
 EVERYDAY = Arena(
     name="everyday",
-    settings={"tasks.suite": "sim-general", "tasks.max_oracle_steps": "5", "warm_start.demonstrations": "300"},
-    test_tasks=300,
+    settings={
+        "tasks.suite": "sim-general",
+        "tasks.max_oracle_steps": "5",
+        "warm_start.demonstrations": "300",
+        "warm_start.epochs": "20",
+    },
+    test_tasks=297,
 )
 SHOPPING = Arena(
     name="shopping",
-    settings={"tasks.suite": "sim-shopping", "tasks.max_oracle_steps": "6", "warm_start.demonstrations": "200"},
-    test_tasks=240,
+    settings={
+        "tasks.suite": "sim-shopping",
+        "tasks.max_oracle_steps": "6",
+        "warm_start.demonstrations": "200",
+        "warm_start.epochs": "30",
+        "policy.string_match": "false",
+    },
+    test_tasks=236,
 )
-LONGER = Arena(
-    name="everyday, longer",
-    settings={"tasks.suite": "sim-general", "tasks.max_oracle_steps": "8", "warm_start.demonstrations": "400"},
-    test_tasks=530,
-)
-"""Of all runs at equal wall-clock: more than 500 test tasks of one suite."""
+FIRST = Arena(name="first run", settings={"tasks.suite": "sim-start"}, test_tasks=600)
+"""Of all runs at equal wall-clock: what `distrl train` does without any setting."""
 ARENAS = (EVERYDAY, SHOPPING)
-"""Of `success` at equal episodes: more than 500 test tasks together."""
+"""Of `success` at equal episodes. Where the string-matching prior is on, it gives little away: `distrl bench success`
+reports how many of an arena's tasks are fulfilled by matching words alone (`bench/matcher.py`)."""
 
 # --- methods ----------------------------------------------------------------------------------------------------------
 
-DEFAULTS = "The library's defaults; nothing was tuned for these tasks."
-UNTUNED = "The library's settings for it (its file in configs/); nothing was tuned for these tasks."
+TRIED = (
+    "Six tries, as for every method: the library's settings, half and twice the learning rate, twice the updates per "
+    "episode, and two of its own (`distrl bench tuning`; tuning tasks and seeds apart from those of the test)."
+)
 
 OURS = "aride"
 AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
@@ -132,6 +143,8 @@ AS_IT_CAME = {
 }
 """What a policy gradient needs of the replay, as in configs/ppo.toml."""
 DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
+GENTLE = {"learner.updates_per_episode": "0.5"}
+"""Half the default: what every method began its tuning with, and most did best with."""
 LOCKSTEP = {
     "learner.mode": "sync",
     "rollout.lockstep": "true",
@@ -141,26 +154,38 @@ LOCKSTEP = {
 }
 """DigiRL's scheme: two episodes of each device a round, as in its own settings."""
 
+DIGIRL_TUNED = {**DIGIRL, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.0005"}
+CLONING_TUNED = {**CLONING, **AS_PUBLISHED, **GENTLE, "replay.balance": "0.5"}
+GRADIENT = {**AS_IT_CAME, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.0002"}
+
 ALGORITHMS = (
-    Method(name=OURS, tuning=DEFAULTS),
-    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
-    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
-    Method(name="digirl, same data", settings=DIGIRL, tuning=UNTUNED),
-    Method(name="filtered_bc, same data", settings=CLONING, tuning=UNTUNED),
-    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED}, tuning=UNTUNED),
+    Method(name=OURS, tuning=f"{TRIED} Best: twice the updates, the default since."),
+    Method(name="digirl", settings=DIGIRL_TUNED, tuning=f"{TRIED} Best: half the learning rate."),
+    Method(name="filtered_bc", settings=CLONING_TUNED, tuning=f"{TRIED} Best: rare templates favoured."),
+    Method(
+        name="digirl, same data",
+        settings={**DIGIRL, **GENTLE, "algorithm.digirl.top_share": "1.0"},
+        tuning=f"{TRIED} Best: every surprising episode.",
+    ),
+    Method(name="filtered_bc, same data", settings=CLONING, tuning=f"{TRIED} Best: twice the updates."),
+    Method(
+        name="ppo",
+        settings={"algorithm.name": "ppo", **GRADIENT},
+        tuning=f"{TRIED} Best: a fifth of the learning rate.",
+    ),
     Method(
         name="grpo",
-        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED},
-        tuning=UNTUNED,
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **GRADIENT},
+        tuning=f"{TRIED} Best: a fifth of the learning rate.",
     ),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
-    Method(name=OURS, tuning=DEFAULTS),
-    Method(name="digirl_sync", settings={**DIGIRL, **LOCKSTEP, **AS_PUBLISHED}, tuning=UNTUNED),
-    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning=UNTUNED),
-    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED}, tuning=UNTUNED),
+    ALGORITHMS[0],
+    Method(name="digirl_sync", settings={**DIGIRL_TUNED, **LOCKSTEP}, tuning=ALGORITHMS[1].tuning),
+    ALGORITHMS[1],
+    ALGORITHMS[2],
 )
 """At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
 
@@ -202,6 +227,55 @@ CORRECTIONS = {
 """Rows of `staleness`."""
 
 
+CANDIDATES = (
+    Method(name=OURS, settings=GENTLE),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
+    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
+    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
+    ),
+)
+"""What tuning began with."""
+COMMON_TRIES = (
+    Method(name="as it is"),
+    Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+    Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+    Method(name="twice the updates", settings={"learner.updates_per_episode": "1.0"}),
+)
+OWN_TRIES = {
+    "aride": (
+        Method(name="rare templates favoured", settings={"replay.balance": "0.5"}),
+        Method(name="certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
+    ),
+    "digirl": (
+        Method(name="every surprising episode", settings={"algorithm.digirl.top_share": "1.0"}),
+        Method(name="step floor 0", settings={"algorithm.digirl.step_floor": "0"}),
+    ),
+    "filtered_bc": (
+        Method(name="uniform sampling", settings={"replay.alpha": "0"}),
+        Method(name="rare templates favoured", settings={"replay.balance": "0.5"}),
+    ),
+    "ppo": (
+        Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
+        Method(name="more entropy", settings={"algorithm.entropy_weight": "0.01"}),
+    ),
+    "grpo": (
+        Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
+        Method(name="groups of four", settings={"rollout.group_size": "4"}),
+    ),
+}
+"""What was tried for each algorithm, on top of what its settings were before: the same number for all."""
+
+
+def tries_for(method: Method) -> tuple[Method, ...]:
+    """What is tried for a method of `CANDIDATES`, whichever data options it has."""
+    return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
+
+
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 4, 16)
 """Versions of lag in `staleness`."""
 STALE_LAB = LabBudget(episodes=3072, chunk=32, evaluate_every=1024, tune_tasks=100)
@@ -212,8 +286,8 @@ QUICK_STALE_LAB = LabBudget(
 
 
 def resolve(*layers: Settings) -> Config:
-    """The whole configuration; what is common to all comparisons first, then each layer over the one before it."""
-    merged: dict[str, str] = dict(FAIR)
+    """The whole configuration: the defaults, then each layer over the one before it."""
+    merged: dict[str, str] = {}
     for layer in layers:
         merged.update(layer)
     return load_config(None, merged)

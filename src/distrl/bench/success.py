@@ -17,7 +17,19 @@ from distrl.bench.comparison import Row, band, bars, begin, compare, hash_all, m
 from distrl.bench.efficiency import configs as timed_configs
 from distrl.bench.efficiency import time_curves, timed_comparison
 from distrl.bench.lab_runs import Entry, Ran, run_labs
-from distrl.bench.methods import ALGORITHMS, ARENAS, LAB, OURS, QUICK_LAB, LabBudget, TimedBudget, resolve, tuning_of
+from distrl.bench.matcher import given_away
+from distrl.bench.methods import (
+    ALGORITHMS,
+    ARENAS,
+    FIRST,
+    LAB,
+    OURS,
+    QUICK_LAB,
+    LabBudget,
+    TimedBudget,
+    resolve,
+    tuning_of,
+)
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Words, draw_bars, draw_lines, save
 from distrl.bench.statistics import Strata, relative
@@ -58,6 +70,8 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """At equal episodes."""
     test_tasks_wall_clock: int
     budget: Budget
+    given_away: dict[str, float]
+    """By arena, the share of its test tasks that matching words alone fulfils: what the prior gives away."""
     tuning: dict[str, str]
     config_hash: str
 
@@ -68,7 +82,8 @@ def run(options: BenchOptions) -> SuccessFigures:
     entries = [Entry(method=method, arena=arena) for arena in ARENAS for method in ALGORITHMS]
     labs = run_labs(entries, budget, seeds, parts)
     clock, timed = timed_comparison(options.quick, seeds, parts)
-    figures = sum_up(labs, timed, budget, clock)
+    away = {arena.name: given_away(arena, budget.most_test_tasks) for arena in (*ARENAS, FIRST)}
+    figures = msgspec.structs.replace(sum_up(labs, timed, budget, clock), given_away=away)
     if options.out is not None:
         _draw(labs, timed, budget, options.out)
     return figures
@@ -96,6 +111,7 @@ def sum_up(labs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget, clock
         test_tasks=sum(outcome_ST.shape[1] for outcome_ST in scores[OURS]),
         test_tasks_wall_clock=timed_scores[OURS][0].shape[1],
         budget=Budget(episodes=budget.episodes, lag=budget.lag, wall_s=clock.wall_s),
+        given_away={},
         tuning=tuning_of(methods),
         config_hash=hash_all([*used, *timed_configs(timed, clock)]),
     )

@@ -42,7 +42,7 @@ class TimedResult(msgspec.Struct, frozen=True, kw_only=True):
 
     wall_s: list[float]
     success: list[float]
-    """On the test tasks, of the version in use at each of these moments."""
+    """On the first `curve_tasks` of the test tasks, of the version in use at each of these moments."""
     versions: list[int]
     outcomes: list[bool]
     """Of the last of them on each test task."""
@@ -74,7 +74,7 @@ def evaluate_run(job: TimedJob, run: RunFolder, tell: Callable[[float], None] = 
     played = _play(job, run, used, tell)
     return TimedResult(
         wall_s=wall_s,
-        success=[float(np.mean(played[version.version])) for version in used],
+        success=[float(np.mean(played[version.version][: job.budget.curve_tasks])) for version in used],
         versions=[version.version for version in used],
         outcomes=played[used[-1].version],
         summary=summary,
@@ -95,14 +95,15 @@ def published_by(run: RunFolder) -> list[PolicyVersion]:
 def _play(
     job: TimedJob, run: RunFolder, versions: list[PolicyVersion], tell: Callable[[float], None]
 ) -> dict[int, list[bool]]:
-    """The outcomes of each version on the test tasks."""
+    """The outcomes of each version on the tasks of the curve, and of the last one on all test tasks."""
     policy, weights = make_policy(job.config), WeightsFolder(run.weights)
     tasks = held_out(job.config, job.test_tasks)
     different = {version.version: version for version in versions}
     played: dict[int, list[bool]] = {}
     for number, version in different.items():
         weights.load(policy, version)
-        played[number] = outcomes(policy, tasks, job.config)
+        some = tasks if version == versions[-1] else tasks[: job.budget.curve_tasks]
+        played[number] = outcomes(policy, some, job.config)
         tell(len(played) / len(different))
     return played
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -18,7 +19,7 @@ from distrl.types import Value
 
 HEAD = """# Configuration
 
-Made from `src/distrl/config/schema.py` by `make docs`; edit the text there.
+Made from the sections in `src/distrl/config/` by `make docs`; edit the text there.
 
 A run takes its values from three places, each over the one before: the defaults below, a TOML file
 (`distrl train my.toml`) and flags (`--devices.latency.profile instant`). `--seed 3` is short for `--run.seed 3`.
@@ -47,7 +48,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def settings() -> dict[str, Setting]:
     """Every setting, by dotted key, in the order of the schema."""
-    return {setting.key: setting for setting in _walk(schema.Config(), "", _meanings())}
+    return {setting.key: setting for setting in _walk(schema.Config(), "")}
 
 
 def sections() -> list[str]:
@@ -70,13 +71,13 @@ def flatten(config: msgspec.Struct, prefix: str = "") -> dict[str, Value]:
     return found
 
 
-def _walk(section: msgspec.Struct, prefix: str, meanings: dict[tuple[str, str], str]) -> list[Setting]:
-    hints = get_type_hints(type(section), include_extras=True)
+def _walk(section: msgspec.Struct, prefix: str) -> list[Setting]:
+    hints, meanings = get_type_hints(type(section), include_extras=True), _meanings(type(section).__module__)
     found, nested = [], []
     for name in section.__struct_fields__:
         key, value = f"{prefix}{name}", getattr(section, name)
         if isinstance(value, msgspec.Struct):
-            nested += _walk(value, f"{key}.", meanings)
+            nested += _walk(value, f"{key}.")
         else:
             meaning = meanings.get((type(section).__name__, name), "")
             words = _in_words(types.type_info(hints[name]))
@@ -84,10 +85,11 @@ def _walk(section: msgspec.Struct, prefix: str, meanings: dict[tuple[str, str], 
     return found + nested
 
 
-def _meanings() -> dict[tuple[str, str], str]:
-    """The text under each field, by class and field name."""
+@cache
+def _meanings(module: str) -> dict[tuple[str, str], str]:
+    """The text under each field of a module's sections, by class and field name."""
     found: dict[tuple[str, str], str] = {}
-    for section in ast.parse(inspect.getsource(schema)).body:
+    for section in ast.parse(inspect.getsource(sys.modules[module])).body:
         if not isinstance(section, ast.ClassDef):
             continue
         for field, text in zip(section.body, section.body[1:], strict=False):

@@ -1,70 +1,46 @@
 """Every setting of a run: one struct per section, one line of meaning under each field.
 
 The text under a field is its documentation: `docs/configuration.md` and `distrl config show` are made from it.
-Limits are part of the types, so a value out of range is refused wherever it comes from.
+Limits are part of the types, so a value out of range is refused wherever it comes from. The larger families have files
+of their own, `devices.py` and `algorithms.py`; all names can be imported from here.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
+from distrl.config.algorithms import AlgorithmConfig, DigiRLConfig, ProximalConfig
+from distrl.config.devices import DevicesConfig, FaultConfig, LatencyConfig, WildConfig
+from distrl.config.section import Count, CountOrNone, NotNegative, Positive, Processor, Section, Share
 from distrl.types import DialectName
 
-Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Positive = Annotated[float, Meta(gt=0.0)]
-NotNegative = Annotated[float, Meta(ge=0.0)]
-Count = Annotated[int, Meta(ge=1)]
-CountOrNone = Annotated[int, Meta(ge=0)]
-Processor = Annotated[str, Meta(pattern=r"^(cpu|auto|cuda(:\d+)?)$")]
+__all__ = [
+    "AlgorithmConfig",
+    "Config",
+    "DataConfig",
+    "DevicesConfig",
+    "DigiRLConfig",
+    "EvaluationConfig",
+    "FaultConfig",
+    "LatencyConfig",
+    "LearnerConfig",
+    "PixelConfig",
+    "PolicyConfig",
+    "ProximalConfig",
+    "ReplayConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "RuntimeConfig",
+    "TasksConfig",
+    "VlmConfig",
+    "WarmStartConfig",
+    "WildConfig",
+]
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class WildConfig(_Section, frozen=True):
-    popup_rate: Share = 0.05
-    """Chance that opening an app brings up something that nobody asked for."""
-    slow_rate: Share = 0.05
-    """Chance that a new screen needs a few moments to load."""
-    update_rate: Share = 0.05
-    """Chance that one app is updated, and looks different, in the middle of an episode."""
-    variants: bool = True
-    """Give every phone its own wordings and layouts; false: all alike."""
-
-
-class LatencyConfig(_Section, frozen=True):
-    profile: Literal["instant", "emulator"] = "emulator"
-    """How long the phone takes: not at all, or as long as an Android emulator with its stalls and slow machines."""
-    time_scale: Positive = 0.4
-    """Multiplies every delay of the profile; 1 is real time."""
-    stall_rate: Share = 0.002
-    """Chance that a step of an emulator stalls for many seconds."""
-    slow_machine_share: Share = 0.2
-    """Share of the phones that sit on a machine half as fast."""
-    slow_workers: CountOrNone = 0
-    """So many of the workers, the last ones, sit with all their phones on machines half as fast."""
-
-
-class FaultConfig(_Section, frozen=True):
-    crash_rate: Share = 0.0
-    """Chance per step that the phone crashes; it answers again after a restart."""
-    freeze_rate: Share = 0.0
-    """Chance per step that the phone stops answering until it is restarted."""
-    disconnect_rate: Share = 0.0
-    """Chance per step that the phone is gone for a while."""
-    corrupt_rate: Share = 0.0
-    """Chance that a screenshot arrives damaged."""
-    fail_device: str = ""
-    """Name of one phone that is made to crash on purpose, to be seen recovering; empty: none."""
-    fail_after_steps: Count = 20
-    """Steps after which that phone crashes."""
-
-
-class RunConfig(_Section, frozen=True):
+class RunConfig(Section, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")] = "sim"
     """Ends up in the name of the run folder."""
     root: str = "runs"
@@ -77,26 +53,14 @@ class RunConfig(_Section, frozen=True):
     """Stop collecting after so many episodes; 0: no limit."""
 
 
-class TasksConfig(_Section, frozen=True):
+class TasksConfig(Section, frozen=True):
     suite: str = "sim-start"
     """Which tasks to train on: see `distrl tasks list`."""
     max_oracle_steps: CountOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
 
 
-class DevicesConfig(_Section, frozen=True):
-    kind: Literal["sim"] = "sim"
-    """What the workers drive."""
-    per_worker: Count = 72
-    """Devices that each worker process drives at once."""
-    picture_width: Annotated[int, Meta(ge=48, le=1440)] = 360
-    """Width of a simulated phone's screenshots in pixels, and half their height; text is hard to read below 200."""
-    wild: WildConfig = WildConfig()
-    latency: LatencyConfig = LatencyConfig()
-    faults: FaultConfig = FaultConfig()
-
-
-class RolloutConfig(_Section, frozen=True):
+class RolloutConfig(Section, frozen=True):
     workers: Count = 2
     """Worker processes."""
     batch_size: Count = 64
@@ -121,7 +85,7 @@ class RolloutConfig(_Section, frozen=True):
     """Store the picture of every step; needed for policies that look at pixels."""
 
 
-class PixelConfig(_Section, frozen=True):
+class PixelConfig(Section, frozen=True):
     picture_width: Annotated[int, Meta(ge=32, le=1024, multiple_of=16)] = 224
     """Width of what the policy sees; screenshots of another size are resized. Taps land in the middle of squares of 16 × 16."""
     picture_height: Annotated[int, Meta(ge=32, le=2048, multiple_of=16)] = 448
@@ -142,7 +106,7 @@ class PixelConfig(_Section, frozen=True):
     """Decoded pictures that the learner keeps at hand on its device, 0.3 MB each at 224 × 448; 0: every picture is decoded each time."""
 
 
-class VlmConfig(_Section, frozen=True):
+class VlmConfig(Section, frozen=True):
     path: str = ""
     """Folder of a Hugging Face model: config.json, tokenizer, *.safetensors."""
     dialect: DialectName = "json"
@@ -181,7 +145,7 @@ class VlmConfig(_Section, frozen=True):
     """Run Python code that comes with the model's folder. Read it first."""
 
 
-class PolicyConfig(_Section, frozen=True):
+class PolicyConfig(Section, frozen=True):
     kind: Literal["pointer", "pixel", "vlm"] = "pointer"
     """Which policy to train: the pointer reads UI elements, the pixel policy sees screenshots alone, "vlm" is a Hugging Face model."""
     device: Processor = "cpu"
@@ -198,7 +162,7 @@ class PolicyConfig(_Section, frozen=True):
     vlm: VlmConfig = VlmConfig()
 
 
-class WarmStartConfig(_Section, frozen=True):
+class WarmStartConfig(Section, frozen=True):
     demonstrations: CountOrNone = 50
     """Oracle episodes to clone before training; 0: start from nothing."""
     epochs: Count = 40
@@ -233,69 +197,18 @@ class WarmStartConfig(_Section, frozen=True):
     """Keep the demonstrations in the replay, to be imitated in practice too; they count as no episodes. Not with `samples`: nobody holds a stream."""
 
 
-class DataConfig(_Section, frozen=True):
+class DataConfig(Section, frozen=True):
     cut: bool = True
     """Leave out of what is imitated of a success: steps that the device refused, that had no effect, or that were undone later."""
     hindsight: bool = True
     """Also imitate a failed episode as an attempt at some training task that its end does fulfil, where there is one."""
     judge_flip: Share = 0.0
-    """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs."""
+    """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs; at least `outcome_flip`."""
     outcome_flip: Share = 0.0
     """Share of the verdicts on training episodes that are turned round before the learner sees them, for the same end."""
 
 
-class DigiRLConfig(_Section, frozen=True):
-    outcome_decay: Share = 0.5
-    """Lambda of the step advantage: with each step before the end the outcome counts less by this factor, and the critic more."""
-    step_floor: float = 0.05
-    """What the advantage of a step must exceed for the step to be imitated."""
-    top_share: Share = 0.5
-    """Share of a lesson's episodes that may be imitated: those that went furthest beyond what their instruction promised."""
-
-
-class ProximalConfig(_Section, frozen=True):
-    clip: Share = 0.2
-    """PPO and GRPO: how far the ratio to the proximal policy may stray from 1 before its gradient stops."""
-    every_updates: Count = 4
-    """PPO and GRPO: updates after which the present policy becomes the proximal one; 1: they are always the same."""
-
-
-class AlgorithmConfig(_Section, frozen=True):
-    name: Literal["aride", "digirl", "filtered_bc", "grpo", "ppo"] = "aride"
-    """Which algorithm updates the policy."""
-    gamma: Share = 0.95
-    """Discount per step."""
-    trace: Share = 0.95
-    """Lambda of Retrace, and of PPO's returns: how far credit travels."""
-    rho_max: Positive = 1.0
-    """Clip of the importance ratio."""
-    advantage: Literal["signed", "positive", "binary"] = "binary"
-    """What the policy learns from: every advantage, the positive ones, or 1 where the advantage is above `advantage_floor`."""
-    advantage_floor: float = -0.1
-    """With binary advantages, what an advantage must exceed to count: a little below 0 keeps steps that went as expected."""
-    learn_from: Literal["all", "successes"] = "successes"
-    """Whose steps the policy term may raise: those of every episode, or of successful ones."""
-    importance: Literal["none", "targets", "full"] = "targets"
-    """Where clipped importance ratios correct for the policy that acted: nowhere, in the value targets, or there and in the policy term (as published)."""
-    scale_advantages: bool = True
-    """Divide advantages by their root mean square over the batch (not with binary ones)."""
-    weight_by: Literal["max", "mean"] = "mean"
-    """What the importance weights of prioritised sampling are divided by."""
-    value_weight: NotNegative = 0.5
-    """Weight of the critic's loss."""
-    entropy_weight: NotNegative = 0.003
-    """Weight of the entropy bonus."""
-    invalid_weight: NotNegative = 0.05
-    """Weight of the term that pushes invalid actions down."""
-    push_down: Literal["invalid", "certain"] = "invalid"
-    """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
-    critic_warmup_updates: CountOrNone = 40
-    """Updates that train the critic alone."""
-    digirl: DigiRLConfig = DigiRLConfig()
-    proximal: ProximalConfig = ProximalConfig()
-
-
-class ReplayConfig(_Section, frozen=True):
+class ReplayConfig(Section, frozen=True):
     capacity_steps: Count = 60_000
     """Steps kept in memory for sampling; the oldest trajectories go first."""
     max_staleness: CountOrNone = 8
@@ -314,9 +227,11 @@ class ReplayConfig(_Section, frozen=True):
     """How strongly priorities bend the sampling; 0: uniform."""
     beta: Share = 0.4
     """How much of that the importance weights undo."""
+    balance: Share = 0.0
+    """How strongly rare task templates are favoured, among successes and among failures apart; 0: not, 1: every template alike."""
 
 
-class LearnerConfig(_Section, frozen=True):
+class LearnerConfig(Section, frozen=True):
     device: Processor = "cpu"
     """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     learning_rate: Positive = 1e-3
@@ -325,7 +240,7 @@ class LearnerConfig(_Section, frozen=True):
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 0.5
+    updates_per_episode: Positive = 1.0
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""
@@ -341,7 +256,7 @@ class LearnerConfig(_Section, frozen=True):
     """Episodes of one round in sync mode: whoever is free plays the next one; with `rollout.lockstep`, each worker its equal share."""
 
 
-class EvaluationConfig(_Section, frozen=True):
+class EvaluationConfig(Section, frozen=True):
     episodes: Count = 300
     """Held-out tasks for the figures before and after."""
     every_s: NotNegative = 40.0
@@ -352,7 +267,7 @@ class EvaluationConfig(_Section, frozen=True):
     """Instant phones that an evaluation plays on at once."""
 
 
-class RuntimeConfig(_Section, frozen=True):
+class RuntimeConfig(Section, frozen=True):
     kind: Literal["local"] = "local"
     """Where the roles run: supervised processes on this machine."""
     heartbeat_s: Positive = 0.5
@@ -365,7 +280,7 @@ class RuntimeConfig(_Section, frozen=True):
     """Wait before the first restart; doubles with each one in a row, up to 10 s."""
 
 
-class Config(_Section, frozen=True):
+class Config(Section, frozen=True):
     """A whole run."""
 
     run: RunConfig = RunConfig()

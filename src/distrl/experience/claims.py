@@ -1,7 +1,9 @@
 """Which episodes are being played at the moment, and by whom: a small table that all workers of a run share.
 
-A claim ends when its owner settles it, when its owner's next life opens the table, or at its deadline, so a process that
-is killed holds nobody up for good. The table says nothing of the past: it is not synced, and a session begins without.
+A claim ends when its owner settles it, when its owner's next life opens the table, or at its deadline, so a process
+that is killed holds nobody up for good. Whoever settles one claim is alive, and its others last a whole lifetime from
+then on: what waits for a slow disk behind others is not given out again while they get through. The table says nothing
+of the past: it is not synced, and a session begins without.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ BUSY_S = 30.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS claims (
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     version INTEGER NOT NULL,
     owner TEXT NOT NULL,
     until_s REAL NOT NULL
 )
 """
-_SETTLE = "DELETE FROM claims WHERE id = (SELECT min(id) FROM claims WHERE owner = ? AND version = ?)"
+_CLAIM = "INSERT INTO claims (version, owner, until_s) VALUES (?, ?, ?)"
 
 
 class Claims:
@@ -45,8 +47,8 @@ class Claims:
         """Let go of the file."""
         self._connection.close()
 
-    def take(self, version: int, count: int, free: Callable[[], int]) -> int:
-        """Claim up to `count` episodes of a version; how many were left to claim.
+    def take(self, version: int, count: int, free: Callable[[], int]) -> list[int]:
+        """Claim up to `count` episodes of a version; the numbers of the claims, as many as were left.
 
         `free` says how many are not delivered yet. It is asked while nobody else can claim or settle: an episode that is
         delivered before it is settled is never missing from both counts.
@@ -56,19 +58,17 @@ class Claims:
             ask("DELETE FROM claims WHERE until_s < ?", now_s)
             ((playing,),) = ask("SELECT count(*) FROM claims WHERE version = ?", version)
             granted = max(0, min(count, free() - int(playing)))
+            numbers = []
             for _ in range(granted):
-                ask(
-                    "INSERT INTO claims (version, owner, until_s) VALUES (?, ?, ?)",
-                    version,
-                    self._owner,
-                    now_s + self._lifetime_s,
-                )
-        return granted
+                ask(_CLAIM, version, self._owner, now_s + self._lifetime_s)
+                numbers += [int(number) for (number,) in ask("SELECT last_insert_rowid()")]
+        return numbers
 
-    def settle(self, version: int) -> None:
-        """End one claim; one whose deadline has passed is gone already."""
+    def settle(self, number: int) -> None:
+        """End one claim, and prolong the others of this owner; one whose deadline has passed is gone already."""
         with self._transaction() as ask:
-            ask(_SETTLE, self._owner, version)
+            ask("DELETE FROM claims WHERE id = ?", number)
+            ask("UPDATE claims SET until_s = ? WHERE owner = ?", self._clock() + self._lifetime_s, self._owner)
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., list[tuple[int, ...]]]]:

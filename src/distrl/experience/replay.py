@@ -64,6 +64,8 @@ class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...]
     priorities: tuple[float, ...]
     drawn: Drawn
+    first_slot: int = 0
+    """Where on the circle the oldest stands: the same random numbers draw by the order of the slots."""
 
 
 class Replay(Generic[T]):
@@ -78,6 +80,9 @@ class Replay(Generic[T]):
         self._version: Ints = np.zeros(self._num_slots, dtype=np.int64)
         self._steps: Ints = np.zeros(self._num_slots, dtype=np.int64)
         self._success: npt.NDArray[np.bool_] = np.zeros(self._num_slots, dtype=np.bool_)
+        self._kind: Ints = np.zeros(self._num_slots, dtype=np.int64)
+        self._kinds: dict[tuple[str, bool], int] = {}
+        self._evenness: Floats = np.ones(0)
         self._held: dict[int, tuple[str, T]] = {}
         self._slot_of: dict[str, int] = {}
         self._oldest = 0
@@ -103,8 +108,13 @@ class Replay(Generic[T]):
         """Trajectories that `sample` may draw."""
         return self._num_eligible
 
-    def add(self, id: str, item: T, *, steps: int, version: int, success: bool, priority: float) -> bool:
-        """Take a trajectory in, the oldest making room for it; False, and nothing changed, where its id is held."""
+    def add(
+        self, id: str, item: T, *, steps: int, version: int, success: bool, priority: float, kind: str = ""
+    ) -> bool:
+        """Take a trajectory in, the oldest making room for it; False, and nothing changed, where its id is held.
+
+        `kind` is what trajectories are balanced by, such as the template of their task.
+        """
         if id in self._slot_of:
             return False
         _check_priority(id, priority)
@@ -115,6 +125,7 @@ class Replay(Generic[T]):
         self._held[slot], self._slot_of[id] = (id, item), slot
         self._priority[slot], self._version[slot] = priority, version
         self._steps[slot], self._success[slot] = steps, success
+        self._kind[slot] = self._kinds.setdefault((kind, success), len(self._kinds))
         self._num_steps += steps
         self._num_eligible += self._weigh(slot)
         return True
@@ -149,7 +160,8 @@ class Replay(Generic[T]):
         slots = (self._oldest + np.arange(len(self))) % self._num_slots
         eligible = slots[self._eligible(slots)]
         weights = np.zeros(self._num_slots)
-        weights[eligible] = self._priority[eligible] ** self._config.alpha
+        self._evenness = evenness(self._kind[eligible], len(self._kinds), self._config.balance)
+        weights[eligible] = self._priority[eligible] ** self._config.alpha * self._evenness[self._kind[eligible]]
         self._tree.assign(weights)
         self._num_eligible = len(eligible)
 
@@ -165,10 +177,15 @@ class Replay(Generic[T]):
             ids=tuple(priorities),
             priorities=tuple(priorities.values()),
             drawn=self.drawn,
+            first_slot=self._oldest,
         )
 
+    def begin_at(self, slot: int) -> None:
+        """Let the first trajectory that comes in stand here on the circle; call it only while nothing is held."""
+        self._oldest = slot % self._num_slots
+
     def restore(self, state: ReplayState) -> None:
-        """Go on from `state`, after its trajectories were added again from the store in the order of its ids."""
+        """Go on from `state`, after `begin_at` its first slot and its trajectories added again in the order of its ids."""
         for id, priority in zip(state.ids, state.priorities, strict=True):
             self.refresh(id, priority)
         self.drawn = state.drawn
@@ -186,8 +203,13 @@ class Replay(Generic[T]):
     def _weigh(self, slot: int) -> bool:
         """Put a slot's share into the tree; whether it has one."""
         eligible = self._is_eligible(slot)
-        self._tree.set(slot, float(self._priority[slot]) ** self._config.alpha if eligible else 0.0)
+        self._tree.set(slot, self._share(slot) if eligible else 0.0)
         return eligible
+
+    def _share(self, slot: int) -> float:
+        kind = int(self._kind[slot])
+        even = float(self._evenness[kind]) if kind < len(self._evenness) else 1.0  # new since the last version
+        return float(float(self._priority[slot]) ** self._config.alpha * even)
 
     def _eligible(self, slots: Ints) -> npt.NDArray[np.bool_]:
         fresh = self._staleness(slots) <= self._config.max_staleness
@@ -227,6 +249,13 @@ def importance_weights(probabilities: Floats, num: int, beta: float, *, by: Weig
     weights: Floats = (num * probabilities) ** -beta
     weights /= weights.max() if by == "max" else weights.mean()
     return weights
+
+
+def evenness(kind_N: Ints, num_kinds: int, balance: float) -> Floats:
+    """What a trajectory of each kind counts for: `(its number / the mean number)^-balance`."""
+    count_K = np.maximum(np.bincount(kind_N, minlength=num_kinds), 1)
+    even_K: Floats = (count_K / max(1.0, len(kind_N) / max(1, num_kinds))) ** -balance
+    return even_K
 
 
 def _check_priority(id: str, priority: float) -> None:

@@ -96,7 +96,7 @@ class Intake:
             return None
         played = self._read(id)
         episode = prepare(played, self._policy, cut=self._config.data.cut)
-        self._add(episode, played.priority)
+        self._add(episode, played.priority, played.task)
         self._count_steps(episode)
         self._take_hindsight(played)
         return played
@@ -117,7 +117,7 @@ class Intake:
             renamed = relabel(played, task, self._policy, cut=self._config.data.cut)
             if renamed is not None:
                 first = first_priority(renamed, self._config.replay, gamma=self._config.algorithm.gamma)
-                self._add(prepare(renamed, self._policy, example=True), first)
+                self._add(prepare(renamed, self._policy, example=True), first, task)
                 self.counts = replace(counts, relabelled=counts.relabelled + 1)
                 return
             tried = True
@@ -129,9 +129,10 @@ class Intake:
         episode = demonstrated(self._shown[number], self._policy, self._config, id=id, look=self._making.look)
         if episode is not None:
             nothing = np.zeros(episode.num_steps)
-            self._add(episode, priority(nothing, nothing + 1.0, nothing, self._config.replay, success=True))
+            first = priority(nothing, nothing + 1.0, nothing, self._config.replay, success=True)
+            self._add(episode, first, self._shown[number])
 
-    def _add(self, episode: Episode, first: float) -> None:
+    def _add(self, episode: Episode, first: float, task: Task) -> None:
         self._replay.add(
             episode.id,
             episode,
@@ -139,6 +140,7 @@ class Intake:
             version=episode.version,
             success=episode.success,
             priority=first,
+            kind=task.template,
         )
 
     def _count_steps(self, episode: Episode) -> None:

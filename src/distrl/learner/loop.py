@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrl.algorithms.base import Algorithm, Episode, Lesson, read_lesson
+from distrl.algorithms.base import Episode, Lesson, read_lesson
 from distrl.algorithms.groups import Groups
 from distrl.algorithms.proximal import Proximal
-from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, StoreError
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
@@ -35,57 +31,17 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
-from distrl.learner.demonstrations import Look, no_picture
-from distrl.learner.intake import Counts, EpisodeSource, Fitting, Intake, Making, demonstration_ids, was_played
-from distrl.policies.base import Policy
+from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
+from distrl.learner.pace import EpisodePace
+from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
+from distrl.learner.round import Round
 from distrl.types import PolicyVersion
+
+__all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
 
 INTAKE = 32
 """Episodes taken in between two updates, at most."""
 NAP_S = 0.01
-
-
-class Reporter(Protocol):
-    """Who hears what the learner is doing."""
-
-    def doing(self, what: str) -> None: ...
-
-    def waiting(self, what: str) -> None: ...
-
-    def measured(self, values: dict[str, float]) -> None: ...
-
-
-class Publisher(Protocol):
-    """Where versions go."""
-
-    def latest(self) -> PolicyVersion | None: ...
-
-    def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion: ...
-
-
-class Checkpoints(Protocol):
-    """Where the learner's state is kept."""
-
-    def newest(self) -> Checkpoint | None: ...
-
-    def write(self, checkpoint: Checkpoint) -> object: ...
-
-
-class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a learner is made of."""
-
-    config: Config
-    policy: Policy[Any]
-    algorithm: Algorithm
-    store: EpisodeSource
-    weights: Publisher
-    checkpoints: Checkpoints
-    report: Reporter
-    fitting: Fitting | None = None
-    """Where hindsight is wanted: which other tasks an episode fulfilled."""
-    look: Look = no_picture
-    """Takes the pictures of kept demonstrations, for a policy that looks."""
-    clock: Callable[[], float] = time.monotonic
 
 
 class Learner:
@@ -112,10 +68,10 @@ class Learner:
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
         """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
-        self._round_start = 0
+        self._round = Round(config.learner)
         self.idle_s = self.busy_s = self.intake_s = 0.0
         self._published_s = self._saved_s = parts.clock()
-        self._walls: deque[float] = deque(maxlen=256)
+        self._pace = EpisodePace()
         self._last_version_at_update = 0
         self.rehearse: Callable[[], Tensor] | None = None
         """Gives a loss of its own that is added to that of every update; it does not survive the process."""
@@ -139,16 +95,18 @@ class Learner:
         self._random.bit_generator.state = json.loads(state.sampler)
         self.version = max(state.version, self.version)
         if newest is not None:
-            self._round_start, self._last_version_at_update = newest.episodes, newest.updates
+            self._last_version_at_update = newest.updates
+            self._round.reload(self._parts.store, self.version, first=newest.episodes + 1, last=self.cursor)
         self._reload(state)
         return True
 
     def _reload(self, state: LearnerState) -> None:
         """Fill the replay again from the store, oldest first."""
-        for done, id in enumerate(state.replay.ids):
-            self._parts.report.doing(f"reading episodes back: {done} of {len(state.replay.ids)}")
-            self._remember(id)
         held = state.replay
+        self._replay.begin_at(held.first_slot)
+        for done, id in enumerate(held.ids):
+            self._parts.report.doing(f"reading episodes back: {done} of {len(held.ids)}")
+            self._remember(id)
         self._replay.restore(held)
         self._replay.set_version(self.version)
         self._intake.counts = state.data
@@ -198,6 +156,7 @@ class Learner:
             self._remember(row.id)
             self.cursor = row.seq
         self.episodes += len(rows)
+        self._round.take(rows, self.version)
         return len(rows)
 
     def _remember(self, id: str) -> None:
@@ -210,14 +169,13 @@ class Learner:
             return
         if played is not None:
             self._groups.add(played.task.id, played.verdict.success)
-            self._walls.append(played.wall_s)
+            self._pace.note(played.worker, played.wall_s)
 
     def ready(self) -> bool:
         """Whether an update is due; says what is waited for where it is not."""
         learning, report = self._parts.config.learner, self._parts.report
-        if not self._round_is_in():
-            have = max(0, self.episodes - self._round_start)
-            report.waiting(f"the round: {have} of {learning.round_episodes} episodes are in")
+        if not self._round.over:
+            report.waiting(f"the round: {self._round.num_in} of {learning.round_episodes} episodes are in")
             return False
         # In sync mode nobody plays on while the learner waits, so a round must do, however small it is.
         first = 1 if learning.mode == "sync" else learning.first_update_episodes
@@ -232,11 +190,6 @@ class Learner:
             return False
         report.doing("training")
         return True
-
-    def _round_is_in(self) -> bool:
-        """Whether the round is over, in sync mode; without rounds, always."""
-        learning = self._parts.config.learner
-        return learning.mode == "async" or self.episodes - self._round_start >= learning.round_episodes
 
     def update(self) -> None:
         """One gradient step on a prioritised sample."""
@@ -288,7 +241,7 @@ class Learner:
         if learning.mode == "sync":
             # Also where a round was too small to earn an update: the workers wait for the next version.
             learnt = self.updates >= self.episodes * learning.updates_per_episode or not self._replay.num_eligible
-            due = self._round_is_in() and learnt
+            due = self._round.over and learnt
         else:
             late = self._parts.clock() - self._published_s >= self.publish_interval_s()
             due = late and self.updates != self._last_version_at_update
@@ -298,8 +251,7 @@ class Learner:
     def publish_interval_s(self) -> float:
         """How long to wait between two versions: never so short that a usual episode arrives too stale."""
         config = self._parts.config
-        usual_s = float(np.quantile(self._walls, 0.9)) if self._walls else 0.0
-        return max(config.learner.publish_every_s, usual_s / max(1, config.replay.max_staleness))
+        return max(config.learner.publish_every_s, self._pace.interval_s(config.replay.max_staleness))
 
     def publish(self) -> None:
         """Give the present weights to the workers as the next version."""
@@ -310,7 +262,7 @@ class Learner:
         self._parts.weights.publish(self._parts.policy, version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
-        self._round_start = self.episodes
+        self._round.begin()
 
     def save(self) -> None:
         """Write a checkpoint."""

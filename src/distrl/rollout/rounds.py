@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from distrl.experience.claims import Claims
 
 LOOK_AGAIN_S = 0.1
@@ -21,6 +23,14 @@ Count = Callable[[int, int], tuple[int, int]]
 """How many episodes that a version began lie behind a cursor of the store, and the cursor to ask from next time."""
 
 
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to play one episode with a version."""
+
+    version: int
+    number: int = 0
+    """Among the claims that all workers share; 0: there is no such table."""
+
+
 class Rounds(Protocol):
     """What a worker asks before it starts episodes."""
 
@@ -28,10 +38,10 @@ class Rounds(Protocol):
     def refusal(self) -> str:
         """Why nobody may start when `claim` gives nothing."""
 
-    def claim(self, version: int, count: int) -> int:
-        """How many of `count` episodes this worker may start with a version; it settles each of them."""
+    def claim(self, version: int, count: int) -> list[Claim]:
+        """Those of `count` episodes that this worker may start with a version; it settles each of them."""
 
-    def settle(self, version: int, *, delivered: bool) -> None:
+    def settle(self, claim: Claim, *, delivered: bool) -> None:
         """An episode that was claimed is over, and in the store or come to nothing."""
 
 
@@ -40,10 +50,10 @@ class NoRounds:
 
     refusal = ""
 
-    def claim(self, version: int, count: int) -> int:
-        return count
+    def claim(self, version: int, count: int) -> list[Claim]:
+        return [Claim(version=version)] * count
 
-    def settle(self, version: int, *, delivered: bool) -> None:
+    def settle(self, claim: Claim, *, delivered: bool) -> None:
         """Nobody counts."""
 
 
@@ -55,15 +65,15 @@ class EqualShares:
         self._started: dict[int, int] = {}
         self.refusal = f"this worker's {share} episodes of the round are out"
 
-    def claim(self, version: int, count: int) -> int:
+    def claim(self, version: int, count: int) -> list[Claim]:
         if version not in self._started:
             self._started[version] = self._delivered(version)  # by an earlier life of this worker
         granted = max(0, min(count, self._share - self._started[version]))
         self._started[version] += granted
-        return granted
+        return [Claim(version=version)] * granted
 
-    def settle(self, version: int, *, delivered: bool) -> None:
-        self._started[version] -= not delivered
+    def settle(self, claim: Claim, *, delivered: bool) -> None:
+        self._started[claim.version] -= not delivered
 
 
 class Delivered:
@@ -102,13 +112,13 @@ class SharedRound:
         self._out, self._again_s = -1, 0.0
         self.refusal = f"all {round_episodes} episodes of the round are out"
 
-    def claim(self, version: int, count: int) -> int:
+    def claim(self, version: int, count: int) -> list[Claim]:
         if version == self._out and self._clock() < self._again_s:
-            return 0
-        granted = self._claims.take(version, count, lambda: self._round_episodes - self._delivered(version))
-        if not granted:
+            return []
+        numbers = self._claims.take(version, count, lambda: self._round_episodes - self._delivered(version))
+        if not numbers:
             self._out, self._again_s = version, self._clock() + LOOK_AGAIN_S
-        return granted
+        return [Claim(version=version, number=number) for number in numbers]
 
-    def settle(self, version: int, *, delivered: bool) -> None:
-        self._claims.settle(version)
+    def settle(self, claim: Claim, *, delivered: bool) -> None:
+        self._claims.settle(claim.number)

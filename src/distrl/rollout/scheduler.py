@@ -94,12 +94,13 @@ class Admission:
     What it will be too old by is foreseen: the versions that the worker is behind, plus those that usually appear
     during an episode. While versions come too fast for that, a worker that has nothing under way and the newest
     weights still plays one episode at a time: it would otherwise never learn that episodes have become shorter.
+    Where successes are kept however stale, any episode may be of use, and none is held back for its length.
     """
 
     def __init__(self, config: Config) -> None:
         self._max_staleness = config.replay.max_staleness
-        self._ahead = config.learner.mode == "async"
-        """In sync mode nothing is published while a round is played."""
+        self._ahead = config.learner.mode == "async" and not config.replay.keep_successes
+        """In sync mode nothing is published while a round is played; a success that is kept is never too old."""
 
     def refusal(self, standing: Standing) -> str:
         """Why no episode may start now; empty: one may."""

@@ -24,7 +24,7 @@ from distrl.rollout.batching import Batcher, all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode
 from distrl.rollout.lockstep import LockStep
 from distrl.rollout.outbox import Outbox, Sink
-from distrl.rollout.rounds import NoRounds, Rounds
+from distrl.rollout.rounds import Claim, NoRounds, Rounds
 from distrl.rollout.scheduler import Admission, Standing, TaskFeed, VersionPace
 from distrl.telemetry.events import EventLog
 from distrl.types import Ending, Trajectory
@@ -85,8 +85,8 @@ class Worker:
         self._stopping = asyncio.Event()
         self._cutting: bool = False
         self._outbox = Outbox(parts.sink, self._acknowledge, capacity=parts.backlog)
-        self._claimed: dict[str, int] = {}
-        """For which version each trajectory in the outbox was played: its claim is settled when it is stored."""
+        self._claimed: dict[str, Claim] = {}
+        """What each trajectory in the outbox was played for: its claim is settled when it is stored."""
         self._ask_again_s = 0.0
         self.tally = Tally()
         self._num_underway = 0
@@ -152,19 +152,18 @@ class Worker:
     async def _lane(self) -> None:
         """One episode after another on whatever device is free."""
         while not self._stopping.is_set():
-            if await self._admit(1):
-                await self._attempt(self._parts.batcher.version)
+            for claim in await self._admit(1):
+                await self._attempt(claim)
 
     async def _march(self, gate: LockStep) -> None:
         """One batch of episodes after another, each on all devices that are well and over when its last one is."""
         while not self._stopping.is_set():
-            if size := await self._admit(max(1, self.health()["healthy"])):
-                await self._play_batch(size, gate)
+            if claims := await self._admit(max(1, self.health()["healthy"])):
+                await self._play_batch(claims, gate)
 
-    async def _play_batch(self, size: int, gate: LockStep) -> None:
-        version = self._parts.batcher.version
-        gate.enter(size)
-        batch = [asyncio.create_task(self._attempt(version, gate), name=f"place {n}") for n in range(size)]
+    async def _play_batch(self, claims: list[Claim], gate: LockStep) -> None:
+        gate.enter(len(claims))
+        batch = [asyncio.create_task(self._attempt(claim, gate), name=f"place {n}") for n, claim in enumerate(claims)]
         try:
             await asyncio.gather(*batch)
         finally:
@@ -172,15 +171,15 @@ class Worker:
                 place.cancel()
             await asyncio.gather(*batch, return_exceptions=True)
 
-    async def _admit(self, count: int) -> int:
-        """How many of `count` episodes may start now; whoever is refused waits a moment, and one lane asks for all."""
+    async def _admit(self, count: int) -> list[Claim]:
+        """Those of `count` episodes that may start now; whoever is refused waits a moment, and one lane asks for all."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._ask_again_s:
             await asyncio.sleep(self._ask_again_s - now_s)
-            return 0
+            return []
         version, rounds = self._swap(), self._parts.rounds
         self._held_back = self._parts.admission.refusal(self._stand(version))
-        granted = 0 if self._held_back else rounds.claim(version, count)
+        granted = [] if self._held_back else rounds.claim(version, count)
         if not granted:
             self._held_back = self._held_back or f"version {version + 1}: {rounds.refusal}"
             self._ask_again_s = now_s + HELD_BACK_POLL_S
@@ -202,7 +201,7 @@ class Worker:
             usual_s=median(self._walls_s) if self._walls_s else 0.0,
         )
 
-    async def _attempt(self, version: int, gate: LockStep | None = None) -> None:
+    async def _attempt(self, claim: Claim, gate: LockStep | None = None) -> None:
         """Play one episode that was claimed, and keep what comes of it."""
         self._num_underway += 1
         try:
@@ -211,8 +210,8 @@ class Worker:
             self._num_underway -= 1
             if gate:
                 gate.leave()
-        if played is None or not await self._keep(*played, version):
-            self._parts.rounds.settle(version, delivered=False)  # someone else may start in its place
+        if played is None or not await self._keep(*played, claim):
+            self._parts.rounds.settle(claim, delivered=False)  # someone else may start in its place
 
     async def _play_leased(self) -> tuple[str, Played] | None:
         """One episode on a device that is free, and the device's name; None where none came free in time."""
@@ -235,7 +234,7 @@ class Worker:
             self.num_playing -= 1
             self._parts.pool.release(device, lost=lost)
 
-    async def _keep(self, device: str, played: Played, version: int) -> bool:
+    async def _keep(self, device: str, played: Played, claim: Claim) -> bool:
         """Hand the trajectory to the outbox; whether there was one."""
         if played.lost:
             self.tally.losses += 1
@@ -247,7 +246,7 @@ class Worker:
         )
         self._walls_s.append(trajectory.wall_s)
         self._parts.log.write("finished", id=trajectory.id)
-        self._claimed[trajectory.id] = version
+        self._claimed[trajectory.id] = claim
         await self._outbox.put(trajectory)
         return True
 

@@ -137,8 +137,10 @@ def make_fitting(config: Config) -> Fitting | None:
     """Which other training tasks an episode fulfilled; None where hindsight is off."""
     if not config.data.hindsight:
         return None
-    limit = config.tasks.max_oracle_steps
-    return Hindsight(suite(config.tasks.suite), max_oracle_steps=limit, flip=config.data.judge_flip).fitting
+    limit, data = config.tasks.max_oracle_steps, config.data
+    # Who errs about what was asked does not know better about what was not: an exact judge would undo the noise.
+    flip = max(data.judge_flip, data.outcome_flip)
+    return Hindsight(suite(config.tasks.suite), max_oracle_steps=limit, flip=flip).fitting
 
 
 def make_devices(config: Config, worker: str) -> list[SimDevice]:
@@ -203,7 +205,8 @@ def make_rounds(run: RunFolder, config: Config, worker: str, store: ExperienceSt
         share = share_of(round_episodes, len(workers), workers.index(worker))
         return EqualShares(share, lambda version: store.count_of(version, worker=worker)[0])
     limits = episode_limits(config)
-    # No episode lasts longer: a call that is under way when its budget is over, and those that follow.
+    # No episode lasts longer: a call that is under way when its budget is over, those that follow, and then the outbox
+    # until one trajectory is stored, which prolongs the claims of the others that wait there.
     longest_s = limits.budget_s + CALLS_AFTER_BUDGET * limits.step_deadline_s + STORE_DEADLINE_S
     claims = Claims(run.claims, worker, lifetime_s=longest_s)
     return SharedRound(round_episodes, claims, Delivered(lambda version, after: store.count_of(version, after=after)))

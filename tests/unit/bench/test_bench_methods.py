@@ -13,10 +13,13 @@ from distrl.bench.methods import (
     ARENAS,
     AS_PUBLISHED,
     BOUNDS,
+    CANDIDATES,
     CLOCK,
     CORRECTIONS,
+    EVERYDAY,
+    FIRST,
+    GENTLE,
     LAB,
-    LONGER,
     OURS,
     QUICK_BOUNDS,
     QUICK_CLOCK,
@@ -31,6 +34,7 @@ from distrl.bench.methods import (
     LabBudget,
     Method,
     resolve,
+    tries_for,
     tuning_of,
 )
 from distrl.config.load import config_hash, load_config
@@ -42,9 +46,23 @@ EVERYTHING = [*ALGORITHMS, *SCHEMES, *VARIANTS, *CORRECTIONS.values()]
 
 
 @pytest.mark.parametrize("method", EVERYTHING, ids=lambda method: method.name)
-def test_every_method_fits_the_schema_without_the_prior_that_gives_the_answer_away(method: Method) -> None:
-    for arena, more in product((*ARENAS, LONGER), ({}, TIMED, QUICK_LAB.settings, QUICK_CLOCK.settings)):
-        assert not resolve(more, arena.settings, method.settings).policy.string_match
+def test_every_method_fits_the_schema_and_leaves_the_policy_as_the_arena_has_it(method: Method) -> None:
+    for arena, more in product((*ARENAS, FIRST), ({}, TIMED, QUICK_LAB.settings, QUICK_CLOCK.settings)):
+        own = resolve(more, arena.settings, method.settings).policy
+        assert own.string_match == resolve(arena.settings).policy.string_match
+
+
+@pytest.mark.parametrize("method", CANDIDATES, ids=lambda method: method.name)
+def test_every_method_had_as_many_tries(method: Method) -> None:
+    tries = tries_for(method)
+    assert len(tries) == len(tries_for(CANDIDATES[0]))
+    assert all(resolve(EVERYDAY.settings, method.settings, one.settings) for one in tries)
+
+
+@pytest.mark.parametrize(("method", "candidate"), list(zip(ALGORITHMS, CANDIDATES, strict=True)), ids=lambda one: one.name)
+def test_every_method_is_compared_with_settings_that_were_tried(method: Method, candidate: Method) -> None:
+    tried = [resolve(candidate.settings, one.settings) for one in tries_for(candidate)]
+    assert config_hash(resolve(method.settings)) in {config_hash(one) for one in tried}
 
 
 @pytest.mark.parametrize("table", [ALGORITHMS, SCHEMES, VARIANTS], ids=["algorithms", "schemes", "variants"])
@@ -65,11 +83,11 @@ def test_at_equal_episodes_nothing_is_synchronous() -> None:
         assert resolve(ARENAS[0].settings, method.settings).learner.mode == "async"
 
 
-@pytest.mark.parametrize("method", ALGORITHMS[1:], ids=lambda method: method.name)
-def test_every_algorithm_is_compared_as_its_file_has_it_with_and_without_our_data_options(method: Method) -> None:
-    name, _, ours = method.name.partition(", ")
-    whole = load_config(CONFIGS / f"{name.replace('_', '-')}.toml", {} if ours else AS_PUBLISHED)
-    assert config_hash(load_config(None, method.settings)) == config_hash(whole)
+@pytest.mark.parametrize("candidate", CANDIDATES[1:], ids=lambda method: method.name)
+def test_tuning_begins_with_the_file_of_each_algorithm_with_and_without_our_data_options(candidate: Method) -> None:
+    name, _, ours = candidate.name.partition(", ")
+    whole = load_config(CONFIGS / f"{name.replace('_', '-')}.toml", GENTLE if ours else {**AS_PUBLISHED, **GENTLE})
+    assert config_hash(load_config(None, candidate.settings)) == config_hash(whole)
 
 
 def test_every_scheme_has_a_neighbour_to_run_beside() -> None:
@@ -80,7 +98,7 @@ def test_every_method_says_what_was_spent_on_tuning_it() -> None:
     assert all(tuning_of([*ALGORITHMS, *SCHEMES]).values())
 
 
-@pytest.mark.parametrize("arenas", [ARENAS, (LONGER,)], ids=["equal episodes", "equal wall-clock"])
+@pytest.mark.parametrize("arenas", [ARENAS, (FIRST,)], ids=["equal episodes", "equal wall-clock"])
 def test_five_hundred_held_out_tasks_stand_behind_a_figure(arenas: tuple[Arena, ...]) -> None:
     tasks = [task for arena in arenas for task in held_out(resolve(arena.settings), arena.test_tasks)]
     assert len({task.id for task in tasks}) == len(tasks) >= 500
@@ -99,7 +117,7 @@ def test_the_largest_lag_is_a_part_of_the_run() -> None:
 
 
 def test_runs_at_equal_wall_clock_evaluate_nothing_on_the_way_and_keep_every_version() -> None:
-    config = resolve(TIMED, LONGER.settings)
+    config = resolve(TIMED, FIRST.settings)
     assert (config.evaluation.every_s, config.evaluation.episodes) == (0, 1)
     assert config.learner.keep_versions > 60 * CLOCK.wall_s
     assert config.devices.latency.profile == "emulator"

@@ -193,17 +193,19 @@ def test_refreshing_one_that_is_gone_changes_nothing() -> None:
     assert {sample.probability for sample in replay.sample(20)} == {0.5}
 
 
-def test_a_restored_replay_goes_on_as_if_nothing_had_happened() -> None:
+@pytest.mark.parametrize("capacity_steps", [100, 7, 5])
+def test_a_restored_replay_goes_on_as_if_nothing_had_happened(capacity_steps: int) -> None:
     random, later = np.random.default_rng(1), np.random.default_rng(2)
-    config = ReplayConfig(capacity_steps=100, max_staleness=4)
+    config = ReplayConfig(capacity_steps=capacity_steps, max_staleness=4)
     before, after = Replay[str](config, random), Replay[str](config, later)
-    for index in range(8):
+    for index in range(8):  # once or more than once round a circle of less than 8 slots
         put(before, f"t{index}", 1.0 + index, version=index)
     before.refresh("t6", 70.0)
     before.set_version(9)
     before.sample(5)
     later.bit_generator.state = random.bit_generator.state
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(before.state()), type=ReplayState)
+    after.begin_at(saved.first_slot)
     for id in saved.ids:
         put(after, id, version=int(id[1:]))
     after.restore(saved)

@@ -202,6 +202,15 @@ def test_versions_do_not_follow_so_fast_that_a_usual_episode_arrives_too_stale(t
     assert shop.newest_version() == 1
 
 
+def test_a_slow_worker_slows_versions_down_however_few_episodes_it_delivers(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"publish_every_s": 1.0}, replay={"max_staleness": 4}))
+    shop.deliver(20, Played(wall_s=10.0, worker="fast"))
+    shop.deliver(1, Played(wall_s=60.0, worker="slow"))
+    learner = shop.learner()
+    learner.take_in(limit=100)
+    assert learner.publish_interval_s() == pytest.approx(60.0 / 4)
+
+
 def test_a_published_version_says_what_it_was_made_of(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     shop.deliver(3)
@@ -230,12 +239,29 @@ def test_in_sync_mode_the_learner_waits_for_the_round_and_the_workers_for_the_ve
     assert (learner.updates, shop.newest_version()) == (3, 0)
     turn(learner)
     assert (learner.updates, shop.newest_version()) == (4, 1)
-    shop.deliver(3)
+    shop.deliver(3, Played(version=1))
     turn(learner)
     assert (learner.updates, shop.newest_version()) == (4, 1)
-    shop.deliver(1)
+    shop.deliver(1, Played(version=1))
     turn(learner, 8)
     assert (learner.updates, shop.newest_version()) == (8, 2)
+
+
+def test_in_sync_mode_a_late_episode_of_an_earlier_version_is_learnt_from_and_counts_towards_no_round(
+    tmp_path: Path,
+) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"mode": "sync", "round_episodes": 2}))
+    learner = shop.learner()
+    learner.publish()
+    learner.publish()
+    shop.deliver(1, Played(version=1))
+    late = shop.deliver(1, Played(version=0))
+    turn(learner)
+    assert shop.hearer.last == "waiting for the round: 1 of 2 episodes are in"
+    assert late[0] in learner.replay
+    shop.deliver(1, Played(version=1))
+    turn(learner)
+    assert (learner.updates, learner.version) == (3, 2)
 
 
 def test_in_sync_mode_a_round_of_which_nothing_can_be_read_brings_the_next_version_too(tmp_path: Path) -> None:

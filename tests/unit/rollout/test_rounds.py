@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distrl.experience.claims import Claims, forget_claims
-from distrl.rollout.rounds import LOOK_AGAIN_S, Delivered, EqualShares, NoRounds, SharedRound, share_of
+from distrl.rollout.rounds import LOOK_AGAIN_S, Claim, Delivered, EqualShares, NoRounds, SharedRound, share_of
 
 LIFETIME_S = 100.0
 
@@ -25,76 +25,104 @@ class Run:
         claims = Claims(self.path, name, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
         return SharedRound(self.episodes, claims, self.stored.count, clock=lambda: self.now_s)
 
-    def deliver(self, rounds: SharedRound, version: int = 0) -> None:
-        self.stored.append(version)
-        rounds.settle(version, delivered=True)
+    def deliver(self, rounds: SharedRound, claim: Claim) -> None:
+        self.stored.append(claim.version)
+        rounds.settle(claim, delivered=True)
 
     def later(self, seconds: float) -> None:
         self.now_s += seconds
 
 
 def test_without_rounds_everyone_may_start_as_many_as_they_like() -> None:
-    assert [NoRounds().claim(0, count) for count in (1, 16)] == [1, 16]
+    assert [len(NoRounds().claim(0, count)) for count in (1, 16)] == [1, 16]
 
 
 def test_whoever_is_free_takes_the_next_episode_of_the_round_until_it_is_out(tmp_path: Path) -> None:
     run = Run(tmp_path, episodes=5)
     fast, slow = run.worker("fast"), run.worker("slow")
-    assert slow.claim(0, 1) == 1
+    (long,) = slow.claim(0, 1)
     for _ in range(4):
-        assert fast.claim(0, 1) == 1
-        run.deliver(fast)
-    assert (fast.claim(0, 1), slow.claim(0, 1)) == (0, 0)
+        (short,) = fast.claim(0, 1)
+        run.deliver(fast, short)
+    assert (fast.claim(0, 1), slow.claim(0, 1)) == ([], [])
     assert fast.refusal == "all 5 episodes of the round are out"
-    run.deliver(slow)
+    run.deliver(slow, long)
     run.later(LOOK_AGAIN_S)
-    assert fast.claim(0, 1) == 0
-    assert fast.claim(1, 3) == 3, "the next version has a round of its own"
-    assert slow.claim(1, 4) == 2
+    assert fast.claim(0, 1) == []
+    assert len(fast.claim(1, 3)) == 3, "the next version has a round of its own"
+    assert len(slow.claim(1, 4)) == 2
 
 
 def test_an_episode_that_came_to_nothing_is_given_out_again(tmp_path: Path) -> None:
     run = Run(tmp_path, episodes=2)
     unlucky, other = run.worker("unlucky"), run.worker("other")
-    assert unlucky.claim(0, 2) == 2
-    assert other.claim(0, 1) == 0
-    unlucky.settle(0, delivered=False)
-    assert other.claim(0, 1) == 0, "it does not ask again at once"
+    lost, _ = unlucky.claim(0, 2)
+    assert other.claim(0, 1) == []
+    unlucky.settle(lost, delivered=False)
+    assert other.claim(0, 1) == [], "it does not ask again at once"
     run.later(LOOK_AGAIN_S)
-    assert other.claim(0, 2) == 1
+    assert len(other.claim(0, 2)) == 1
 
 
 def test_what_a_killed_worker_was_playing_is_free_when_it_comes_back(tmp_path: Path) -> None:
     run = Run(tmp_path, episodes=6)
     killed, other = run.worker("killed"), run.worker("other")
-    assert killed.claim(0, 4) == 4
-    run.deliver(killed)
+    first, *rest = killed.claim(0, 4)
+    assert len(rest) == 3
+    run.deliver(killed, first)
     run.stored.append(0)  # durable, and killed before it was settled
-    assert other.claim(0, 6) == 1, "that one counts twice for now: rather too few than too many"
+    assert len(other.claim(0, 6)) == 1, "that one counts twice for now: rather too few than too many"
     run.later(LOOK_AGAIN_S)
     again = run.worker("killed")
-    assert again.claim(0, 6) == 3
-    assert other.claim(0, 1) == 0
+    assert len(again.claim(0, 6)) == 3
+    assert other.claim(0, 1) == []
 
 
 def test_a_worker_that_never_comes_back_holds_the_round_up_no_longer_than_an_episode_may_last(tmp_path: Path) -> None:
     run = Run(tmp_path, episodes=3)
     gone, other = run.worker("gone"), run.worker("other")
-    assert gone.claim(0, 3) == 3
+    claims = gone.claim(0, 3)
+    assert len(claims) == 3
     run.later(LIFETIME_S - 1.0)
-    assert other.claim(0, 3) == 0
+    assert other.claim(0, 3) == []
     run.later(2.0)
-    assert other.claim(0, 3) == 3
-    gone.settle(0, delivered=False)
+    assert len(other.claim(0, 3)) == 3
+    for claim in claims:
+        gone.settle(claim, delivered=False)
     run.later(LOOK_AGAIN_S)
-    assert gone.claim(0, 1) == 0, "its late word ends nobody else's claim"
+    assert gone.claim(0, 1) == [], "its late word ends nobody else's claim"
+
+
+def test_what_waits_behind_others_for_a_slow_disk_is_not_given_out_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=4)
+    storing, other = run.worker("storing"), run.worker("other")
+    for claim in storing.claim(0, 4):
+        run.later(LIFETIME_S - 1.0)  # all four were finished long ago, and the disk takes one after the other
+        assert other.claim(0, 4) == []
+        run.deliver(storing, claim)
+    run.later(LIFETIME_S)
+    assert other.claim(0, 4) == []
+
+
+def test_a_late_word_about_one_episode_leaves_the_claims_on_the_others_alone(tmp_path: Path) -> None:
+    run = Run(tmp_path, episodes=2)
+    late, other = run.worker("late"), run.worker("other")
+    (old,) = late.claim(0, 1)
+    run.later(LIFETIME_S - 1.0)
+    (young,) = late.claim(0, 1)
+    run.later(2.0)
+    (instead,) = other.claim(0, 2)
+    late.settle(old, delivered=False)
+    run.later(LOOK_AGAIN_S)
+    assert other.claim(0, 1) == [], "both places are taken: by the younger claim, and by the one that replaced the old"
+    assert len({old.number, young.number, instead.number}) == 3
 
 
 def test_a_session_begins_without_the_claims_of_the_one_before(tmp_path: Path) -> None:
     run = Run(tmp_path, episodes=3)
-    assert run.worker("worker-0").claim(0, 3) == 3
+    assert len(run.worker("worker-0").claim(0, 3)) == 3
     forget_claims(run.path)
-    assert run.worker("worker-1").claim(0, 3) == 3
+    assert len(run.worker("worker-1").claim(0, 3)) == 3
 
 
 def test_a_claim_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -105,8 +133,8 @@ def test_a_claim_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) -> 
 
     with pytest.raises(ZeroDivisionError):
         claims.take(0, 1, break_down)
-    assert claims.take(0, 2, lambda: 1) == 1
-    assert claims.take(0, 2, lambda: 1) == 0
+    assert len(claims.take(0, 2, lambda: 1)) == 1
+    assert claims.take(0, 2, lambda: 1) == []
     claims.close()
 
 
@@ -117,17 +145,17 @@ def test_equal_shares_add_up_to_the_round(workers: int, episodes: int, shares: l
     assert [share_of(episodes, workers, worker) for worker in range(workers)] == shares
     for share in shares:
         rounds = EqualShares(share, lambda version: 0)
-        assert [rounds.claim(5, 1) for _ in range(episodes + 1)] == [1] * share + [0] * (episodes + 1 - share)
+        assert [len(rounds.claim(5, 1)) for _ in range(episodes + 1)] == [1] * share + [0] * (episodes + 1 - share)
         assert str(share) in rounds.refusal
 
 
 def test_an_equal_share_counts_what_an_earlier_life_delivered_and_gives_out_again_what_came_to_nothing() -> None:
     rounds = EqualShares(6, {3: 4}.get)  # type: ignore[arg-type]
-    assert rounds.claim(3, 16) == 2
-    rounds.settle(3, delivered=True)
-    assert rounds.claim(3, 1) == 0
-    rounds.settle(3, delivered=False)
-    assert rounds.claim(3, 16) == 1
+    first, second = rounds.claim(3, 16)
+    rounds.settle(first, delivered=True)
+    assert rounds.claim(3, 1) == []
+    rounds.settle(second, delivered=False)
+    assert len(rounds.claim(3, 16)) == 1
 
 
 def test_what_is_delivered_is_counted_by_looking_at_each_row_once() -> None:

@@ -19,6 +19,12 @@ def standing(*, held: int = 5, latest: int = 5) -> Standing:
     return Standing(held=held, latest=latest)
 
 
+def strict(max_staleness: int, *, mode: str = "async") -> Admission:
+    """Where nothing beyond the bound is of any use."""
+    given = {"replay.max_staleness": max_staleness, "replay.keep_successes": False, "learner.mode": mode}
+    return Admission(load_config(None, given))
+
+
 def test_every_task_comes_once_before_any_comes_twice() -> None:
     feed = TaskFeed(SMALL, "train", seed="a")
     rounds = [[feed.next().id for _ in range(12)] for _ in range(2)]
@@ -73,7 +79,7 @@ def test_nobody_starts_with_weights_whose_data_could_only_come_too_old(behind: i
 def test_an_episode_starts_only_where_its_data_is_expected_in_time(
     behind: int, versions_per_s: float, usual_s: float, admitted: bool
 ) -> None:
-    admission = Admission(load_config(None, {"replay.max_staleness": 8}))
+    admission = strict(8)
     stand = Standing(
         held=5, latest=5 + behind, running=3, versions_per_s=versions_per_s, usual_s=usual_s
     )  # fmt: skip
@@ -83,7 +89,7 @@ def test_an_episode_starts_only_where_its_data_is_expected_in_time(
 
 
 def test_where_nothing_runs_one_episode_starts_with_fresh_weights_however_fast_versions_come() -> None:
-    admission = Admission(load_config(None, {"replay.max_staleness": 8}))
+    admission = strict(8)
     stand = Standing(held=5, latest=5, running=0, versions_per_s=50.0, usual_s=10.0)
     assert admission.refusal(stand) == ""
     assert admission.refusal(replace(stand, running=1)) != ""
@@ -91,16 +97,23 @@ def test_where_nothing_runs_one_episode_starts_with_fresh_weights_however_fast_v
 
 
 def test_a_bound_of_0_does_not_hold_back_episodes_that_usually_end_before_the_next_version() -> None:
-    admission = Admission(load_config(None, {"replay.max_staleness": 0}))
+    admission = strict(0)
     stand = Standing(held=5, latest=5, running=3, versions_per_s=0.1, usual_s=9.0)
     assert admission.refusal(stand) == ""
     assert admission.refusal(replace(stand, usual_s=11.0)) != ""
 
 
 def test_in_sync_mode_the_barrier_decides_and_not_the_pace() -> None:
-    admission = Admission(load_config(None, {"learner.mode": "sync", "replay.max_staleness": 0}))
     stand = Standing(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
-    assert admission.refusal(stand) == ""
+    assert strict(0, mode="sync").refusal(stand) == ""
+    assert strict(0).refusal(stand) != ""
+
+
+def test_nobody_waits_for_slower_versions_where_a_success_is_kept_however_stale() -> None:
+    stand = Standing(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
+    keeping = Admission(load_config(None, {"replay.max_staleness": 8, "replay.keep_successes": True}))
+    assert keeping.refusal(stand) == ""
+    assert "too stale" in keeping.refusal(replace(stand, latest=14)), "newer weights are there to be loaded"
 
 
 def test_the_pace_is_that_of_the_last_versions_and_falls_while_none_comes() -> None:

@@ -309,7 +309,7 @@ def test_where_versions_come_too_fast_a_worker_plays_one_episode_at_a_time_and_n
         weights.newest += 20
         return give_up_after_three(seen)
 
-    config = load_config(None, {"replay.max_staleness": max_staleness})
+    config = load_config(None, {"replay.max_staleness": max_staleness, "replay.keep_successes": False})
     devices = [a_phone(f"p{number}") for number in range(4)]
     parts = make_parts(tmp_path, ScriptedPolicy(act), weights, devices, config)
     parts = replace(parts, tools=replace(parts.tools, clock=Ticking()))

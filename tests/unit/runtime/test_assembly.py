@@ -11,9 +11,10 @@ from distrl.config.schema import Config
 from distrl.devices.sim.latency import RESET_S, SLOW_FACTOR, STALL_S
 from distrl.experience.store import ExperienceStore
 from distrl.rollout.rounds import EqualShares, NoRounds, Rounds, SharedRound
-from distrl.runtime.assembly import episode_limits, make_devices, make_rounds
+from distrl.runtime.assembly import episode_limits, make_devices, make_fitting, make_rounds
 from distrl.runtime.run_folder import RunFolder
 from distrl.types import Value
+from support.strays import strays
 from support.trajectories import make_trajectory
 
 FLEET: dict[str, Value] = {"rollout.workers": 3, "devices.per_worker": 2, "devices.latency.slow_machine_share": 0.0}
@@ -34,7 +35,7 @@ def rounds_of(folder: Path, worker: str, **changes: Value) -> Rounds:
     with ExperienceStore(folder / "experience") as store:
         store.add(make_trajectory("by-another", version=0))  # by worker w0
         made = make_rounds(RunFolder(folder), config(learner__round_episodes=8, **changes), worker, store)
-        granted = made.claim(0, 100)
+        granted = len(made.claim(0, 100))
     assert granted == {NoRounds: 100, EqualShares: 3, SharedRound: 7}[type(made)]
     return made
 
@@ -72,3 +73,17 @@ def test_phones_that_take_hardly_any_time_leave_some_for_decisions(changes: dict
 def test_limits_that_are_given_are_taken_as_they_are() -> None:
     given = limits(rollout__episode_budget_s=7.0, rollout__step_deadline_s=3.0, devices__latency__time_scale=2.0)
     assert given == (7.0, 3.0)
+
+
+def found_by_hindsight(**flips: Value) -> list[list[str]]:
+    """The templates that hindsight names for a few failures, each of which did another task."""
+    fitting = make_fitting(config(tasks__suite="sim-start", **flips))
+    assert fitting is not None
+    return [[task.template for task in fitting(episode)] for episode in strays("sim-start", 8)]
+
+
+def test_hindsight_errs_at_least_as_often_as_the_verdicts_that_the_learner_sees() -> None:
+    exact, wrong = found_by_hindsight(), found_by_hindsight(data__judge_flip=1.0)
+    assert exact != wrong
+    assert found_by_hindsight(data__outcome_flip=1.0) == wrong
+    assert found_by_hindsight(data__outcome_flip=0.2, data__judge_flip=1.0) == wrong

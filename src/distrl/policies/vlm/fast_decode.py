@@ -93,12 +93,23 @@ class StaticKeys:
 
 
 class Decoder:
-    """Makes answers of up to `num_tokens` tokens for batches of one size and prompts up to one length."""
+    """Makes answers of up to `num_tokens` tokens for batches of one size and prompts up to one length.
 
-    def __init__(self, model: Any, *, batch: int, longest_prompt: int, decoding: Decoding) -> None:
+    What is sampled comes from `generator`, which is on the model's device; None: from that device's own.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        batch: int,
+        longest_prompt: int,
+        decoding: Decoding,
+        generator: torch.Generator | None = None,
+    ) -> None:
         self._inner, self._head = model.model, model.lm_head
         self._language = getattr(model.model, "language_model", model.model)
-        self._decoding = decoding
+        self._decoding, self._generator = decoding, generator
         text = self._language.config
         share_keys(text)
         weight = self._head.weight
@@ -186,6 +197,8 @@ class Decoder:
                 put_back()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        if self._generator is not None:  # a replay then draws on from wherever the generator stands
+            graph.register_generator_state(self._generator)
         with torch.cuda.graph(graph):
             self._token()
         put_back()
@@ -212,7 +225,7 @@ class Decoder:
         """Sample the next token, and note what it was and what the model thought."""
         temperature = self._decoding.temperature
         logp_BV = log_chances(logits_BV.float() / (temperature or 1.0), self._never)
-        wish_BV = logp_BV + _gumbel(logp_BV) if temperature else logp_BV
+        wish_BV = logp_BV + _gumbel(logp_BV, self._generator) if temperature else logp_BV
         token_B1 = wish_BV.argmax(-1, keepdim=True)
         self._token_B.copy_(token_B1[:, 0])
         self._out.token_BA.index_copy_(1, self._step_1, token_B1)
@@ -227,6 +240,7 @@ def log_chances(logits_BV: Tensor, never_X: Tensor) -> Tensor:
     return torch.log_softmax(logits_BV.float().index_fill(-1, never_X, -torch.inf), dim=-1)
 
 
-def _gumbel(like: Tensor) -> Tensor:
+def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Noise that turns the likeliest choice into a sample."""
-    return -torch.log(-torch.log(torch.rand_like(like).clamp(min=1e-20)))
+    share = torch.empty_like(like).uniform_(generator=generator)
+    return -torch.log(-torch.log(share.clamp(min=1e-20)))

@@ -48,6 +48,8 @@ class FastGenerate:
     def __init__(self) -> None:
         self._decoders: dict[tuple[int, int, Decoding], Decoder] = {}
         self._hurried: set[int] = set()
+        self._generator: torch.Generator | None = None
+        """On the model's device, and of nobody else: the process may draw other things from torch's own."""
 
     def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
         self._hurry(network.base)
@@ -58,9 +60,10 @@ class FastGenerate:
             num_tokens=sampling.answer_tokens, temperature=sampling.temperature, never=sampling.vocabulary.forbidden
         )
         batch = 1 << (rows - 1).bit_length()
+        # Draws are made on the GPU, and start each batch where the worker's generator says.
+        self._generator = self._generator or torch.Generator(inputs["input_ids"].device)
+        self._generator.manual_seed(int(torch.randint(2**62, (1,), generator=sampling.generator)))
         decoder = self._decoder(network.base, batch, -(-length // PROMPT_STEP) * PROMPT_STEP, decoding)
-        # Draws come from the GPU's own generator, which starts each batch where the worker's generator says.
-        torch.manual_seed(int(torch.randint(2**62, (1,), generator=sampling.generator)))
         answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding))
         return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
 
@@ -75,7 +78,9 @@ class FastGenerate:
         if key not in self._decoders:
             if len(self._decoders) >= MOST_DECODERS:
                 self._decoders.clear()
-            self._decoders[key] = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding)
+            self._decoders[key] = Decoder(
+                model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator
+            )
         return self._decoders[key]
 
 

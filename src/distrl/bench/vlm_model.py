@@ -1,0 +1,167 @@
+"""What `distrl bench vlm` measures: a model of a known shape with random weights, its prompts and the work in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from distrl.policies.vlm.fast_layers import fuse_layers
+from distrl.policies.vlm.fast_vision import speed_up_vision
+
+GRID = (52, 26)
+"""Patches of 14 pixels, down and across, of a 728x364 picture."""
+PICTURE_TOKENS = GRID[0] * GRID[1] // 4
+TEXT_TOKENS = 160
+ANSWER_TOKENS = 24
+IMAGE, START, END, FILLER = 3, 1, 2, 10
+"""Token ids: a picture's place, its start and end, and the first that is plain text."""
+NEVER = tuple(range(FILLER))
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is measured."""
+
+    shape: str
+    device: str
+    dtype: str
+    batches: tuple[int, ...]
+    train_batch: int
+    micro_batch: int
+    repeats: int
+
+
+GPU = Setting(shape="3b", device="cuda", dtype="bfloat16", batches=(32, 64), train_batch=32, micro_batch=16, repeats=3)
+CPU = Setting(shape="tiny", device="cpu", dtype="float32", batches=(2,), train_batch=2, micro_batch=2, repeats=1)
+
+
+def build_model(shape: str, setting: Setting) -> Any:
+    """A Qwen2.5-VL with random weights of this shape."""
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    tokens = {"image_token_id": IMAGE, "vision_start_token_id": START, "vision_end_token_id": END, "video_token_id": 4}
+    others = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 0}
+    describe: Any = Qwen2_5_VLConfig
+    make: Any = Qwen2_5_VLForConditionalGeneration
+    config = describe(**_shape(shape), **tokens, **others, tie_word_embeddings=True)
+    with torch.device(setting.device):
+        model = make._from_config(config, dtype=getattr(torch, setting.dtype))
+    return model.to(setting.device).eval()
+
+
+def _shape(name: str) -> dict[str, Any]:
+    deep = name == "3b"
+    sections = [16, 24, 24] if deep else [2, 3, 3]
+    wide = name in ("3b", "shallow")
+    text = {
+        "hidden_size": 2048 if wide else 64,
+        "num_hidden_layers": 36 if deep else 3,
+        "num_attention_heads": 16 if wide else 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 11008 if wide else 128,
+        "vocab_size": 151_936 if wide else 512,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e6,
+            "mrope_section": [16, 24, 24] if wide else sections,
+        },
+    }
+    vision = {
+        "depth": 32 if deep else 4,
+        "hidden_size": 1280 if wide else 64,
+        "num_heads": 16 if wide else 4,
+        "intermediate_size": 3420 if wide else 92,
+        "out_hidden_size": 2048 if wide else 64,
+        "fullatt_block_indexes": [7, 15, 23, 31] if deep else [1, 3],
+        "patch_size": 14,
+        "window_size": 112,
+    }
+    return {"text_config": text, "vision_config": vision}
+
+
+def prompts(model: Any, batch: int) -> dict[str, Tensor]:
+    """Prompts of one picture and text, of slightly different lengths, padded on the left."""
+    device, vocabulary = model.device, model.config.text_config.vocab_size
+    length = PICTURE_TOKENS + TEXT_TOKENS
+    ids_BL = torch.randint(FILLER, vocabulary, (batch, length), device=device)
+    ids_BL[:, 20] = START
+    ids_BL[:, 21 : 21 + PICTURE_TOKENS] = IMAGE
+    ids_BL[:, 21 + PICTURE_TOKENS] = END
+    mask_BL = torch.ones_like(ids_BL)
+    for row in range(batch):
+        mask_BL[row, : row % 8] = 0
+    patches = batch * GRID[0] * GRID[1]
+    return {
+        "input_ids": ids_BL,
+        "attention_mask": mask_BL,
+        "pixel_values": torch.randn(patches, 1176, device=device),
+        "image_grid_thw": torch.tensor([[1, *GRID]] * batch, device=device),
+        "mm_token_type_ids": (ids_BL == IMAGE).int(),
+    }
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """Floating-point operations in matrix products with weights, by the usual count of two a weight and token."""
+
+    decision: float
+    sample: float
+
+
+def work_of(model: Any) -> Work:
+    """How much there is to compute for one decision and for one training sample."""
+    text = sum(p.numel() for name, p in model.model.language_model.named_parameters() if "embed" not in name)
+    vision = sum(p.numel() for p in model.model.visual.parameters())
+    head = model.lm_head.weight.numel()
+    tokens, patches = PICTURE_TOKENS + TEXT_TOKENS + ANSWER_TOKENS, GRID[0] * GRID[1]
+    forward = 2.0 * (text * tokens + vision * patches + head * ANSWER_TOKENS)
+    # Backward through a frozen layer costs a forward again; its weights' own gradients, which LoRA spares, another.
+    return Work(decision=forward, sample=forward + 2.0 * (text * tokens + head * ANSWER_TOKENS))
+
+
+def matrix_rate(setting: Setting) -> float:
+    """Floating-point operations a second of one large product on this machine."""
+    size = 8192 if setting.device == "cuda" else 512
+    left = torch.randn(size, size, device=setting.device, dtype=getattr(torch, setting.dtype))
+    return 2.0 * size**3 / seconds(lambda: left @ left, setting, repeats=10)
+
+
+def seconds(work: Callable[[], object], setting: Setting, *, repeats: int = 0) -> float:
+    """Mean seconds of `work` after a rehearsal."""
+    repeats = repeats or setting.repeats
+    work()
+    _settle(setting)
+    started_s = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    _settle(setting)
+    return (time.perf_counter() - started_s) / repeats
+
+
+def _settle(setting: Setting) -> None:
+    if setting.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def with_answer(inputs: dict[str, Tensor], tokens_BA: Tensor) -> dict[str, Tensor]:
+    """The prompts with these answers after them."""
+
+    def longer(name: str, more: Tensor) -> Tensor:
+        return torch.cat([inputs[name], more.to(inputs[name].dtype)], dim=1)
+
+    return {
+        **inputs,
+        "input_ids": longer("input_ids", tokens_BA),
+        "attention_mask": longer("attention_mask", torch.ones_like(tokens_BA)),
+        "mm_token_type_ids": longer("mm_token_type_ids", torch.zeros_like(tokens_BA)),
+    }
+
+
+def speed_up(model: Any) -> None:
+    """Everything that makes a forward faster."""
+    fuse_layers(model)
+    speed_up_vision(model)

@@ -84,12 +84,13 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
 
 def _check_tasks(config: Config) -> None:
     """Raise now, before anything is written, where there is nothing to play."""
-    from distrl.rollout.scheduler import TaskFeed
+    from distrl.rollout.scheduler import Portion, TaskFeed
     from distrl.tasks.suites import suite
 
     splits: tuple[Split, ...] = ("train", "test")
+    portion = Portion(max_oracle_steps=config.tasks.max_oracle_steps)
     for split in splits:
-        TaskFeed(suite(config.tasks.suite), split, seed="check", max_oracle_steps=config.tasks.max_oracle_steps).next()
+        TaskFeed(suite(config.tasks.suite), split, seed="check", portion=portion).next()
 
 
 def _check_groups(config: Config) -> None:

@@ -11,7 +11,7 @@ from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import PhoneState
 from distrl.experience.frame_memory import RecentFrames
 from distrl.rollout.episode import target_of
-from distrl.rollout.scheduler import TaskFeed
+from distrl.rollout.scheduler import Portion, TaskFeed
 from distrl.tasks.play import play_oracle
 from distrl.tasks.suites import suite
 from distrl.types import Action, Observation, Past, Task
@@ -38,9 +38,8 @@ def camera(config: Config, frames: RecentFrames) -> Look:
 def demonstration_tasks(config: Config) -> list[Task]:
     """The training tasks that the oracle shows."""
     tasks = config.tasks
-    feed = TaskFeed(
-        suite(tasks.suite), "train", seed=f"demonstrations {config.run.seed}", max_oracle_steps=tasks.max_oracle_steps
-    )
+    portion = Portion(max_oracle_steps=tasks.max_oracle_steps)
+    feed = TaskFeed(suite(tasks.suite), "train", seed=f"demonstrations {config.run.seed}", portion=portion)
     return [feed.next() for _ in range(config.warm_start.demonstrations)]
 
 

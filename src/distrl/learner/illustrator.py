@@ -16,23 +16,27 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from distrl.config.schema import Config
+from distrl.config.schema import Config, WildConfig
 from distrl.devices.sim import render
-from distrl.devices.sim.layout import WIDTH, elements_of
+from distrl.devices.sim.layout import WIDTH, Screen, elements_of
+from distrl.devices.sim.names import POOLS
 from distrl.devices.sim.paint import Written
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import PhoneState
-from distrl.devices.sim.world import start_state
+from distrl.errors import TaskError
 from distrl.learner.demonstrations import demonstration_tasks
 from distrl.learner.demonstrator import Order, in_another_mood
-from distrl.policies.pixel.sheets import Page, SheetMaker, block_bytes, views
+from distrl.policies.pixel.questions import Names, Page
+from distrl.policies.pixel.sheets import SheetMaker, block_bytes, views
 from distrl.rollout.episode import target_of
-from distrl.tasks.play import play_oracle
-from distrl.tasks.renaming import Renaming
+from distrl.tasks.play import Played, play_oracle
+from distrl.tasks.renaming import under_other_names
 from distrl.types import Observation, Past, Task
 
 BLOCK = 32
 """Sheets that travel together."""
+PHONES_RENAMED = 2**32
+"""Ways to rename a phone with the words of one pool."""
 
 
 def blocks(order: Order) -> Iterator[bytearray]:
@@ -49,27 +53,47 @@ def blocks(order: Order) -> Iterator[bytearray]:
 
 def pages(order: Order, random: Random) -> Iterator[Page]:
     """This process's tasks again and again, each time on another phone."""
-    tasks, renaming, turn = demonstration_tasks(order.config)[order.number :: order.num], Renaming(random), 0
+    tasks, turn = demonstration_tasks(order.config)[order.number :: order.num], 0
     while tasks:
         for task in random.sample(tasks, len(tasks)):
-            yield from _show(in_another_mood(task, turn), order.config, renaming, random)
+            if random.random() < order.config.warm_start.rename_share:
+                # From one pool of words: to draw a word for the first time takes long.
+                task = under_other_names(task, lambda: 1 + order.number + POOLS * random.randrange(PHONES_RENAMED))
+            yield from _show(in_another_mood(task, turn), order.config)
         turn += 1
 
 
-def _show(task: Task, config: Config, renaming: Renaming, random: Random) -> Iterator[Page]:
-    wild = config.devices.wild
-    start = start_state(task, wild)
-    if random.random() < config.warm_start.rename_share:
-        task, start = renaming.rename(task, start)
-    played, recent = play_oracle(task, wild, start=start), list[Past]()
-    if not played.verdict.success:
+def _show(task: Task, config: Config) -> Iterator[Page]:
+    played, recent = _play(task, config.devices.wild), list[Past]()
+    if played is None:
         return
     for state, action in zip(played.states, played.actions, strict=False):
-        seen = Observation(instruction=task.instruction, elements=elements_of(show(state), state.focus))
+        screen = show(state)
+        seen = Observation(instruction=task.instruction, elements=elements_of(screen, state.focus))
         seen = replace(seen, recent=tuple(recent[-config.rollout.history :] if config.rollout.history else ()))
         picture, written = _picture(state, config)
-        yield Page(observation=seen, action=action, picture=picture, written=written)
+        below = things_below(screen)
+        yield Page(observation=seen, action=action, picture=picture, written=written, below=below)
         recent.append(Past(action=action, target=target_of(action, seen.elements)))
+
+
+def _play(task: Task, wild: WildConfig) -> Played | None:
+    """The oracle's episode; None where it does not find its way."""
+    try:
+        played = play_oracle(task, wild)
+    except TaskError:
+        return None
+    return played if played.verdict.success else None
+
+
+def things_below(screen: Screen) -> tuple[Names, ...]:
+    """What comes into sight by scrolling down, by its names."""
+    body = screen.view.body
+    shown = [number for number, widget in enumerate(body) if any(widget is placed.widget for placed in screen.placed)]
+    if not shown or not screen.overflow:
+        return ()
+    names = (tuple(name for name in (widget.text, widget.detail) if name) for widget in body[shown[-1] + 1 :])
+    return tuple(filter(None, names))
 
 
 def _picture(state: PhoneState, config: Config) -> tuple[bytes, tuple[Written, ...]]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from distrl.algorithms.base import Episode, Lesson, read_lesson
 from distrl.algorithms.groups import Groups
 from distrl.algorithms.proximal import Proximal
-from distrl.errors import RoleCrashed, StoreError
+from distrl.errors import StoreError
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
 from distrl.learner.checkpoint import (
@@ -31,6 +31,7 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
+from distrl.learner.descent import Descent
 from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
 from distrl.learner.pace import EpisodePace
 from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
@@ -55,15 +56,7 @@ class Learner:
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
-        # Where the policy computes: what an algorithm trains beside it need not hold the GPU up.
-        here = next((weights.device for weights in parts.policy.network.parameters()), torch.device("cpu"))
-        self._trained = (parts.policy.network, parts.algorithm.critic.to(here))
-        self._optimizer = torch.optim.AdamW(
-            [weights for part in self._trained for weights in part.parameters()],
-            lr=config.learner.learning_rate,
-            weight_decay=0.01,
-            fused=True,
-        )
+        self._descent = Descent(parts.policy.network, parts.algorithm.critic, config.learner)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -89,7 +82,7 @@ class Learner:
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
         restore_variation(self._parts.policy, state.variation)
         restore_critic(self._parts.algorithm.critic, checkpoint.critic)
-        restore_optimizer(self._optimizer, checkpoint.optimizer)
+        restore_optimizer(self._descent.optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
@@ -196,24 +189,12 @@ class Learner:
         config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
         loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
-        self._optimizer.zero_grad(set_to_none=True)
         total = loss.total if self.rehearse is None else loss.total + self.rehearse()
-        total.backward()  # type: ignore[no-untyped-call]
-        # Each on its own: a critic that is far off must not shorten the policy's step.
-        clip, clip_to = torch.nn.utils.clip_grad_norm_, config.learner.gradient_clip
-        norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
-        if not torch.isfinite(norm + critic_norm):
-            # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
-            raise RoleCrashed(
-                f"the gradient of update {self.updates} is not finite",
-                expected="numbers",
-                fix="lower learner.learning_rate, then go on with --resume",
-            )
-        self._optimizer.step()
+        norm = self._descent.step(total, updates=self.updates)
         self.updates += 1
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
-        self._parts.report.measured({**loss.metrics, "gradient_norm": float(norm)})
+        self._parts.report.measured({**loss.metrics, "gradient_norm": norm})
 
     def _read(self, samples: list[Sample[Episode]]) -> Lesson:
         self._proximal.keep_up(self.updates)
@@ -281,7 +262,7 @@ class Learner:
         checkpoint = Checkpoint(
             state=state,
             policy=self._parts.policy.dump(),
-            optimizer=dump_optimizer(self._optimizer),
+            optimizer=dump_optimizer(self._descent.optimizer),
             critic=dump_critic(self._parts.algorithm.critic),
         )
         self._parts.checkpoints.write(checkpoint)

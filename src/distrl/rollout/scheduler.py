@@ -10,20 +10,34 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.errors import TaskError
 from distrl.tasks.base import Suite
+from distrl.tasks.renaming import playable_under_other_names
 from distrl.types import Split, Task
 
+NUMBERS = 2**48
+"""So many ways there are to rename a task."""
 PACE_VERSIONS = 8
 """Versions whose times of appearance make the present pace."""
 
 
-class TaskFeed:
-    """Training tasks in a seeded order without end, each `group_size` times in a row; all come before any comes again."""
+class Portion(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks of a split are fed, and how."""
 
-    def __init__(
-        self, suite: Suite, split: Split, *, seed: str, max_oracle_steps: int = 0, group_size: int = 1
-    ) -> None:
-        self._suite, self._split = suite, split
-        self._max_oracle_steps, self._group_size = max_oracle_steps, group_size
+    max_oracle_steps: int = 0
+    """Longer ones are left out; 0: none."""
+    group_size: int = 1
+    """How often in a row each one comes."""
+    rename_share: float = 0.0
+    """Share of them that come under made-up names; only training tasks do."""
+
+
+ALL = Portion()
+
+
+class TaskFeed:
+    """Tasks of a split in a seeded order without end; all come before any comes again, under whichever names."""
+
+    def __init__(self, suite: Suite, split: Split, *, seed: str, portion: Portion = ALL) -> None:
+        self._suite, self._split, self._portion = suite, split, portion
         self._random = Random(seed)
         self._order: list[int] = []
         self._group: list[Task] = []
@@ -31,19 +45,24 @@ class TaskFeed:
     def next(self) -> Task:
         """The next task; `TaskError` where none is short enough."""
         if not self._group:
-            self._group = [self._draw()] * self._group_size
+            self._group = [self._rename(self._draw())] * self._portion.group_size
         return self._group.pop()
 
+    def _rename(self, task: Task) -> Task:
+        if not self._portion.rename_share or self._random.random() >= self._portion.rename_share:
+            return task
+        return playable_under_other_names(task, lambda: self._random.randrange(1, NUMBERS))
+
     def _draw(self) -> Task:
-        size = self._suite.sizes[self._split]
+        size, limit = self._suite.sizes[self._split], self._portion.max_oracle_steps
         for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:
                 self._order = self._random.sample(range(size), size)
             task = self._suite.task(self._split, self._order.pop())
-            if not self._max_oracle_steps or len(task.route) <= self._max_oracle_steps:
+            if not limit or len(task.route) <= limit:
                 return task
         raise TaskError(
-            f"no {self._split} task of {self._suite.name} is done in {self._max_oracle_steps} step(s)",
+            f"no {self._split} task of {self._suite.name} is done in {limit} step(s)",
             expected="tasks.max_oracle_steps of 0 (no limit), or large enough for some task",
             fix="--tasks.max_oracle_steps 0",
         )

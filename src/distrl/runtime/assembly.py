@@ -36,7 +36,7 @@ from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.lockstep import LockStep
 from distrl.rollout.outbox import STORE_DEADLINE_S
 from distrl.rollout.rounds import Delivered, EqualShares, NoRounds, Rounds, SharedRound, share_of
-from distrl.rollout.scheduler import Admission, TaskFeed
+from distrl.rollout.scheduler import Admission, Portion, TaskFeed
 from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
 from distrl.runtime.placement import torch_device
@@ -124,13 +124,12 @@ def make_algorithm(config: Config) -> Algorithm:
 def make_feed(config: Config, *, seed: str) -> TaskFeed:
     """The training tasks of a run, in the order of `seed`."""
     tasks = config.tasks
-    return TaskFeed(
-        suite(tasks.suite),
-        "train",
-        seed=seed,
+    portion = Portion(
         max_oracle_steps=tasks.max_oracle_steps,
         group_size=config.rollout.group_size,
+        rename_share=tasks.rename_share,
     )
+    return TaskFeed(suite(tasks.suite), "train", seed=seed, portion=portion)
 
 
 def make_fitting(config: Config) -> Fitting | None:

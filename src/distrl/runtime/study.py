@@ -52,7 +52,7 @@ class StudyReporter:
         self.alive()
 
 
-SHOWN = ("step", "steps_known", "points_known", "letters_known", "names_known")
+SHOWN = ("step", "steps_known", "points_known", "hidden_known", "letters_known", "names_known")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -206,7 +206,7 @@ class _Case:
     def _would_be_read_here(self, drawn: Task) -> bool:
         """Whether the oracle, too, gives its answer on the screen that the episode ended on."""
         try:
-            played = play_oracle(replace(drawn, setup=self.task.setup))
+            played = play_oracle(replace(drawn, setup=self.task.setup, names=self.task.names))
         except TaskError:  # it cannot find its way on this phone: then nobody reads that here
             return False
         place, shown = played.states[-1].place, self.end.showing

@@ -27,11 +27,9 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
 
 
-def play(
-    task: Task, act: Act, wild: WildConfig = TAME, *, max_steps: int | None = None, start: PhoneState | None = None
-) -> Played:
-    """Let `act` play `task` until it finishes or runs out of steps; from `start`, where that is given."""
-    states, actions = [start_state(task, wild) if start is None else start], []
+def play(task: Task, act: Act, wild: WildConfig = TAME, *, max_steps: int | None = None) -> Played:
+    """Let `act` play `task` until it finishes or runs out of steps."""
+    states, actions = [start_state(task, wild)], []
     for _ in range(task.max_steps if max_steps is None else max_steps):
         screen = show(states[-1])
         actions.append(act(elements_of(screen, states[-1].focus)))
@@ -42,6 +40,6 @@ def play(
     return Played(actions=tuple(actions), states=tuple(states), verdict=verdict)
 
 
-def play_oracle(task: Task, wild: WildConfig = TAME, *, start: PhoneState | None = None) -> Played:
-    """The oracle's episode; from `start`, where that is given."""
-    return play(task, Oracle(task).act, wild, max_steps=60, start=start)
+def play_oracle(task: Task, wild: WildConfig = TAME) -> Played:
+    """The oracle's episode."""
+    return play(task, Oracle(task).act, wild, max_steps=60)

@@ -74,6 +74,7 @@ METRICS: dict[str, Metric] = {
         _metric("warm_start/taps_known", "share", "next steps that are taps and hit what was to be hit", "rises to 0.9"),
         _metric("warm_start/steps_known", "share", "next steps that were right altogether", "rises to 0.9"),
         _metric("warm_start/points_known", "share", "things to point at that were hit", "rises to 0.9"),
+        _metric("warm_start/hidden_known", "share", "things out of sight for which the list was scrolled", "rises to 0.9"),
         _metric("warm_start/letters_known", "share", "letters on squares that were told right", "rises to 0.95"),
         _metric("warm_start/names_known", "share", "names that were told right to the last of their first 16 letters", "rises to 0.9"),
         _metric("gpu/utilisation", "share", "time of the last two seconds in which a GPU computed anything, as its driver says", "above 0.8 while training"),

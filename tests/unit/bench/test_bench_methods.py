@@ -59,7 +59,9 @@ def test_every_method_had_as_many_tries(method: Method) -> None:
     assert all(resolve(EVERYDAY.settings, method.settings, one.settings) for one in tries)
 
 
-@pytest.mark.parametrize(("method", "candidate"), list(zip(ALGORITHMS, CANDIDATES, strict=True)), ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("method", "candidate"), list(zip(ALGORITHMS, CANDIDATES, strict=True)), ids=lambda one: one.name
+)
 def test_every_method_is_compared_with_settings_that_were_tried(method: Method, candidate: Method) -> None:
     tried = [resolve(candidate.settings, one.settings) for one in tries_for(candidate)]
     assert config_hash(resolve(method.settings)) in {config_hash(one) for one in tried}

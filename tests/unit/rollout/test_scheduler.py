@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from distrl.config.load import load_config
 from distrl.errors import TaskError
-from distrl.rollout.scheduler import Admission, Standing, TaskFeed, VersionPace
+from distrl.rollout.scheduler import Admission, Portion, Standing, TaskFeed, VersionPace
 from distrl.tasks.base import Suite
 from distrl.tasks.suites import suite
 from support.rollouts import SUITE
@@ -33,7 +33,8 @@ def test_every_task_comes_once_before_any_comes_twice() -> None:
 
 
 def test_a_task_comes_as_often_in_a_row_as_its_group_is_large_and_the_order_stays_the_same() -> None:
-    one_by_one, in_groups = TaskFeed(SMALL, "train", seed="a"), TaskFeed(SMALL, "train", seed="a", group_size=3)
+    one_by_one, portion = TaskFeed(SMALL, "train", seed="a"), Portion(group_size=3)
+    in_groups = TaskFeed(SMALL, "train", seed="a", portion=portion)
     expected = [task.id for task in (one_by_one.next() for _ in range(14)) for _ in range(3)]
     assert [in_groups.next().id for _ in range(14 * 3)] == expected
 
@@ -44,13 +45,13 @@ def test_the_seed_decides_the_order() -> None:
 
 
 def test_longer_tasks_are_left_out() -> None:
-    feed = TaskFeed(SMALL, "train", seed="a", max_oracle_steps=4)
+    feed = TaskFeed(SMALL, "train", seed="a", portion=Portion(max_oracle_steps=4))
     assert all(len(feed.next().route) <= 4 for _ in range(30))
 
 
 def test_a_limit_that_no_task_meets_is_refused_and_does_not_hang() -> None:
     with pytest.raises(TaskError, match="max_oracle_steps"):
-        TaskFeed(SMALL, "train", seed="a", max_oracle_steps=1).next()
+        TaskFeed(SMALL, "train", seed="a", portion=Portion(max_oracle_steps=1)).next()
 
 
 def test_nobody_starts_before_the_first_weights() -> None:

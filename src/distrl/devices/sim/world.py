@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from zlib import crc32
 
+import msgspec
+
 from distrl.config.schema import WildConfig
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.apps import APPS, SCREENS
+from distrl.devices.sim.names import OtherNames, names_in, rename_tables, texts_in, words_of
 from distrl.devices.sim.state import PhoneState, Place, Tables, drop, put
 from distrl.devices.sim.wild import draw_wild
 from distrl.errors import TaskError, closest
@@ -26,9 +29,40 @@ def content(phone: int, *, held_out: bool) -> Tables:
     return tables
 
 
+class PhoneNames(msgspec.Struct, frozen=True):
+    """The names that the apps of a phone hold."""
+
+    names: tuple[str, ...]
+    words: tuple[str, ...]
+    """Of all names, in a fixed order."""
+    others: tuple[str, ...]
+    """All texts that are no names: "Train" in "Train window" is none either."""
+
+
+@lru_cache(maxsize=1024)
+def phone_names(phone: int, *, held_out: bool) -> PhoneNames:
+    """What a phone's own names are."""
+    tables = content(phone, held_out=held_out)
+    names = names_in(tables)
+    return PhoneNames(tuple(sorted(names)), words_of(names), tuple(sorted(texts_in(tables) - names)))
+
+
+@lru_cache(maxsize=256)
+def renamed_content(phone: int, number: int, *, held_out: bool) -> Tables:
+    """What the apps of a phone hold, with all names replaced by those of a number; few are kept, most come once."""
+    own = phone_names(phone, held_out=held_out)
+    other = OtherNames(number, own.words)
+    return rename_tables(content(phone, held_out=held_out), {name: other.of(name) for name in own.names})
+
+
 def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
     """The phone at the start of `task`."""
-    tables = content(task.phone, held_out=task.split == "test")
+    held_out = task.split == "test"
+    tables = (
+        renamed_content(task.phone, task.names, held_out=held_out)
+        if task.names
+        else content(task.phone, held_out=held_out)
+    )
     state = PhoneState(seed=task.seed, tables=tables, stack=(HOME,), wild=draw_wild(wild, task.seed, APPS))
     for item in task.setup:
         state = (

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
-import msgspec
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from distrl.config.schema import PixelConfig
@@ -22,10 +20,9 @@ from distrl.devices.sim.paint import Written
 from distrl.policies.pixel.decoding import decode
 from distrl.policies.pixel.features import PAST, PAST_COLUMNS, read_past, read_text
 from distrl.policies.pixel.grammar import SQUARE, Choice, Grid, grid_of, to_choice
-from distrl.types import Action, Observation, Tap, UiElement
+from distrl.policies.pixel.questions import QUESTIONS, Asker, Page, Question, names_of
+from distrl.types import Action, Observation, UiElement
 
-QUESTIONS = 7
-"""Of a sheet, at most: what to do next, and things to point at."""
 WORDS = 24
 """Of a question that are told apart; later ones are read and cannot be typed."""
 SQUARE_LETTERS, NAME_LETTERS = 4, 16
@@ -33,26 +30,7 @@ NAMES = 48
 """Different names on one screen, at most."""
 ALPHABET = 96
 """Printable ASCII, after 0 for no letter."""
-FORMS = (
-    "Tap {}",
-    "{}",
-    "Choose {} here",
-    "Where is {} now",
-    "Please press {} for me",
-    "Go to {}",
-    "Find {} on the screen",
-)
-
 Views = dict[str, NDArray[np.generic]]
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a demonstration with everything that is known about its screen."""
-
-    observation: Observation
-    action: Action
-    picture: bytes
-    written: tuple[Written, ...]
 
 
 def fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
@@ -92,13 +70,13 @@ class SheetMaker:
     """Turns pages into sheets."""
 
     def __init__(self, config: PixelConfig, random: Random) -> None:
-        self._config, self._random, self._grid = config, random, grid_of(config)
+        self._config, self._grid = config, grid_of(config)
+        self._asker = Asker(random, longest=config.text_bytes)
 
     def make(self, page: Page, into: Views, row: int) -> bool:
         """Write a page into a row of a block; False, and nothing of use written, where the policy cannot say its action."""
         pixels = decode(page.picture, (self._config.picture_width, self._config.picture_height))
-        asked = [(page.observation, page.action), *self._pointing(page.observation)]
-        if pixels is None or not self._ask(asked, into, row):
+        if pixels is None or not self._ask(self._asker.about(page), into, row):
             return False
         text = read_text(page.observation.instruction, self._config.text_bytes)
         into["picture"][row] = pixels
@@ -106,22 +84,7 @@ class SheetMaker:
         write_names(page, self._grid, into, row)
         return True
 
-    def _pointing(self, seen: Observation) -> list[tuple[Observation, Action]]:
-        """The same screen with things on it to tap, by name, where a name is the only one of its kind."""
-        names = [name for element in seen.elements for name in names_of(element)]
-        once = [
-            (name, element)
-            for element in seen.elements
-            for name in names_of(element)
-            if names.count(name) == 1 and len(name) + 24 < self._config.text_bytes
-        ]
-        chosen = self._random.sample(once, min(QUESTIONS - 1, len(once)))
-        return [
-            (replace(seen, instruction=self._random.choice(FORMS).format(name), recent=()), Tap(*element.bounds.centre))
-            for name, element in chosen
-        ]
-
-    def _ask(self, asked: Sequence[tuple[Observation, Action]], into: Views, row: int) -> bool:
+    def _ask(self, asked: Sequence[Question], into: Views, row: int) -> bool:
         into["span"][row], into["text"][row], into["choice"][row] = 0, 0, 0
         for number, (seen, action) in enumerate(asked):
             choice = self._ask_one(seen, action, into, (row, number))
@@ -138,11 +101,6 @@ class SheetMaker:
         into["span"][at][:words, 0], into["span"][at][:words, 1] = text.first_I[:words], text.last_I[:words]
         into["span"][at][: max(1, words), 2] = 1
         return to_choice(action, seen, self._grid, words)
-
-
-def names_of(element: UiElement) -> tuple[str, ...]:
-    """What one may call an element."""
-    return tuple(name for name in (element.text, element.description) if name)
 
 
 def write_names(page: Page, grid: Grid, into: Views, row: int) -> None:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from distrl.config.schema import PixelConfig, WarmStartConfig
 from distrl.policies.pixel.batches import Batch
-from distrl.policies.pixel.features import PAST, PAST_COLUMNS, TINT
+from distrl.policies.pixel.features import TINT
 from distrl.policies.pixel.grammar import KINDS, POINTING
 from distrl.policies.pixel.network import Logits, PixelNetwork
 from distrl.policies.pixel.sheets import ALPHABET, NAME_LETTERS, SQUARE_LETTERS, fields
@@ -168,18 +168,16 @@ class Study:
         return which_BK, (place_K < questions_B1.long())
 
     def _ask(self, sheets: Mapping[str, Tensor], which_BK: Tensor) -> tuple[Batch, Tensor]:
-        rows_B1, count = torch.arange(len(which_BK), device=which_BK.device)[:, None], which_BK.shape[1]
+        rows_B1 = torch.arange(len(which_BK), device=which_BK.device)[:, None]
         text_MCL = sheets["text"][rows_B1, which_BK].flatten(0, 1).long()
         span_MIC = sheets["span"][rows_B1, which_BK].flatten(0, 1).long()
-        past_BKPC = torch.zeros(len(which_BK), count, PAST, PAST_COLUMNS, dtype=torch.long, device=which_BK.device)
-        past_BKPC[:, 0] = sheets["past"].long()
         batch = Batch(
             byte_BL=text_MCL[:, 0],
             word_BL=text_MCL[:, 1],
             first_BI=span_MIC[..., 0],
             last_BI=span_MIC[..., 1],
             word_mask_BI=span_MIC[..., 2] > 0,
-            past_BPC=past_BKPC.flatten(0, 1),
+            past_BPC=sheets["past"].long().repeat_interleave(which_BK.shape[1], 0),
             tint_BC=text_MCL.new_zeros(0),
         )
         return batch, sheets["choice"][rows_B1, which_BK].flatten(0, 1).long()
@@ -237,14 +235,19 @@ def _known(logits: Logits, choice_MC: Tensor, sheets: Mapping[str, Tensor], real
     element_BS = sheets["element"].long()
     meant_BK = element_BS.gather(1, square_BK.where(taps_BK, torch.zeros_like(square_BK)))
     hit_BK = (element_BS.gather(1, pointed_BK) == meant_BK) & taps_BK
-    first, others = real_BK[:, :1] & taps_BK[:, :1], real_BK[:, 1:]
-    right_B = kind_right_BK[:, 0] & (hit_BK[:, 0] | ~taps_BK[:, 0])
+    right_BK = kind_right_BK & (hit_BK | ~taps_BK)
+    down_BK = kind_BK == KINDS.index("down")
     return {
         "kinds_known": kind_right_BK[:, 0].float().mean(),
-        "taps_known": (hit_BK[:, :1] & first).sum() / first.sum().clamp(min=1),
-        "steps_known": right_B.float().mean(),
-        "points_known": (hit_BK[:, 1:] & others).sum() / others.sum().clamp(min=1),
+        "taps_known": _share(hit_BK[:, 0], taps_BK[:, 0]),
+        "steps_known": right_BK[:, 0].float().mean(),
+        "points_known": _share(hit_BK[:, 1:], real_BK[:, 1:] & taps_BK[:, 1:]),
+        "hidden_known": _share(kind_right_BK, real_BK & down_BK),
     }
+
+
+def _share(right: Tensor, of: Tensor) -> Tensor:
+    return (right & of).sum() / of.sum().clamp(min=1)
 
 
 def _torch_type(name: str) -> torch.dtype:

@@ -1,0 +1,129 @@
+"""Other names for everyone and everything on a phone, made up letter by letter.
+
+Whoever learns from few names learns the names and not how to match or to read them; names that nobody has seen before,
+on the phone and in the instruction alike, leave no other way. One number decides all of them, so a task that carries it
+brings the same phone back wherever it is played, judged or looked at again. The instruction is left to `tasks.renaming`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from random import Random
+
+from distrl.devices.sim.state import Record, Table, Tables
+from distrl.types import Value
+
+NAMED: dict[str, tuple[str, ...]] = {
+    "contacts.person": ("name", "company"),
+    "mail.mail": ("from", "subject"),
+    "notes.note": ("title",),
+    "music.song": ("title", "artist", "album"),
+    "music.album": ("name", "artist"),
+    "music.playlist": ("name",),
+    "clock.alarm": ("name",),
+    "calendar.event": ("title", "place"),
+}
+"""Fields that hold names, by table."""
+KEYED = "messages.thread"
+"""The table whose keys are names."""
+POOLS, POOL_WORDS = 4096, 2000
+"""Words of one number come from one pool: who draws pictures of few pools draws each word seldom for the first time."""
+SPARE_WORDS = 64
+"""Of a number, for names that a task adds to those of its phone."""
+LETTERS, FREQUENCY = (
+    "etaoinshrdlcumwfgypbvkxjqz",
+    (12, 9, 8, 8, 7, 7, 6, 6, 6, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2, 1, 1, 1, 1),
+)
+VOWELS, CONSONANTS = "aeiouy", "bcdfghjklmnprstvwxz"
+SHORTEST, LONGEST = 3, 9
+NUMBER_SHARE, SCATTERED_SHARE = 0.12, 0.35
+"""Of the words: those made of digits, as times are, and those of letters in any order."""
+
+
+class OtherNames:
+    """Another name for each; the same word, in whichever name, always becomes the same other word."""
+
+    def __init__(self, number: int, words: Iterable[str]) -> None:
+        known = list(words)
+        pool = _pool(number % POOLS)
+        made = iter(Random(f"names {number}").sample(pool, min(len(pool), len(known) + SPARE_WORDS)))
+        self._words, self._spare = dict(zip(known, made, strict=False)), made
+
+    def of(self, name: str) -> str:
+        """As many words as before, the first letters as large as before."""
+        return " ".join(map(self._word, name.split()))
+
+    def _word(self, word: str) -> str:
+        small = word.casefold()
+        if small not in self._words:
+            self._words[small] = next(self._spare, small)
+        other = self._words[small]
+        return other.capitalize() if word[:1].isupper() else other
+
+
+def names_in(tables: Tables) -> set[str]:
+    """Everything in `tables` that is a name; what has digits may be a code or a time, and is none."""
+    found = set(tables.get(KEYED, {}))
+    for table, fields in NAMED.items():
+        for record in tables.get(table, {}).values():
+            found.update(str(record[field]) for field in fields if field in record)
+    return {name for name in found if is_name(name)}
+
+
+def texts_in(tables: Tables) -> set[str]:
+    """Every text in `tables`, name or not."""
+    records = (record for table in tables.values() for record in table.values())
+    return {value for record in records for value in record.values() if isinstance(value, str) and value}
+
+
+def is_name(text: str) -> bool:
+    """Whether a text in a field for names is one."""
+    return bool(text) and not any(letter.isdigit() for letter in text)
+
+
+def words_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The words of all names in small letters, each once, in a fixed order."""
+    return tuple(sorted({word.casefold() for name in names for word in name.split()}))
+
+
+def rename_tables(tables: Tables, others: Mapping[str, str]) -> Tables:
+    """`tables` with every key and value that is a name replaced; a table without any is shared, not copied."""
+    return {name: _table(table, others) for name, table in tables.items()}
+
+
+def rename_record(record: Record, others: Mapping[str, str]) -> Record:
+    """`record` with every value that is a name replaced."""
+    return {key: _value(value, others) for key, value in record.items()}
+
+
+def _table(table: Table, others: Mapping[str, str]) -> Table:
+    renamed = {others.get(key, key): rename_record(record, others) for key, record in table.items()}
+    return table if renamed == table else renamed
+
+
+def _value(value: Value, others: Mapping[str, str]) -> Value:
+    return others.get(value, value) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=256)
+def _pool(number: int) -> tuple[str, ...]:
+    random = Random(f"words {number}")
+    return tuple(dict.fromkeys(_made_up(random) for _ in range(POOL_WORDS)))
+
+
+def _made_up(random: Random) -> str:
+    kind, size = random.random(), random.randint(SHORTEST, LONGEST)
+    if kind < NUMBER_SHARE:
+        return _number(random)
+    if kind < NUMBER_SHARE + SCATTERED_SHARE:
+        return "".join(random.choices(LETTERS, FREQUENCY, k=size))
+    begin = random.randrange(2)
+    return "".join(random.choice(VOWELS if (at + begin) % 2 else CONSONANTS) for at in range(size))
+
+
+def _number(random: Random) -> str:
+    """A time of day or a number of a few digits."""
+    if random.random() < 0.6:
+        return f"{random.randrange(24):02d}:{random.randrange(12) * 5:02d}"
+    return str(random.randrange(10, 10_000))

@@ -83,17 +83,12 @@ def test_asked_for_screens_come_again_with_something_to_tap_by_name() -> None:
 def test_what_is_asked_for_by_name_is_where_the_tap_goes() -> None:
     seen = pictured_screens(1)[0]
     for dice in range(20):
-        (asked,) = _pointing(seen, seen, b"", Random(dice))
+        (asked,) = _pointing(seen, b"", Random(dice))
         name = asked.observation.instruction.removeprefix("Tap ")
         (element,) = [e for e in seen.elements if (e.text or e.description) == name]
         assert isinstance(asked.action, Tap)
         assert element.clickable
         assert element.bounds.contains(asked.action.x, asked.action.y)
-
-
-def test_elements_travel_only_to_a_policy_that_reads_them() -> None:
-    assert not any(one.observation.elements for one in drawn(5))
-    assert all(one.observation.elements for one in drawn(5, policy__kind="pointer"))
 
 
 def test_a_policy_that_does_not_look_gets_no_pictures() -> None:

@@ -16,6 +16,7 @@ from distrl.rollout.episode import run_episode
 from distrl.tasks.base import Draft, NoInstance, Template, seed_of
 from distrl.tasks.oracle import Oracle
 from distrl.tasks.play import Act
+from distrl.tasks.renaming import rename
 from distrl.tasks.suites import suite
 from distrl.types import Decision, Observation, Task, Trajectory
 from support.lessons import tiny_policy
@@ -55,15 +56,19 @@ def stray(asked: Task, done: Task, *, id: str = "stray") -> Trajectory:
 
 
 @cache
-def strays(name: str, count: int) -> tuple[Trajectory, ...]:
-    """Failures of the oracle, each of which did another training task of the suite on the phone of the first."""
-    return tuple(found for found, _ in zip(_strays(name), range(count), strict=False))
+def strays(name: str, count: int, *, names: int = 0) -> tuple[Trajectory, ...]:
+    """Failures of the oracle, each of which did another training task of the suite on the phone of the first.
+
+    With `names` above 0, on phones where all names are made up.
+    """
+    return tuple(found for found, _ in zip(_strays(name, names), range(count), strict=False))
 
 
-def _strays(name: str) -> Iterator[Trajectory]:
+def _strays(name: str, names: int) -> Iterator[Trajectory]:
     templates = [template for template in suite(name).templates if not template.test_only]
     for index in range(suite(name).sizes["train"]):
         asked = suite(name).task("train", index)
+        asked = rename(asked, names + index) if names else asked
         done = drawn_on(asked, templates[(index + index // len(templates) + 1) % len(templates)])
         if done is None or done.goal.impossible or done.start is not None or not _begins_so(asked, done):
             continue

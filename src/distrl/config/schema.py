@@ -103,9 +103,9 @@ class WarmStartConfig(Section, frozen=True):
     processes: CountOrNone = 0
     """Processes that draw a stream; 0: one for each core but two."""
     pointing_share: Share = 0.0
-    """Share of the screens of a stream that are also shown with "Tap" and the name of something on them: teaches to read and to point; 0: none."""
+    """Share of the screens of a stream that are also shown with "Tap" and the name of something on them: teaches to read and to point; 0: none. The pixel policy has `questions` instead."""
     questions: Annotated[int, Meta(ge=1, le=7)] = 4
-    """Pixel policy, with `samples`: questions about each screen that is looked at, what to do next and things to point at by name. Looking costs as much as two questions."""
+    """Pixel policy, with `samples`: questions about each screen that is looked at, what to do next and things to get at by name, in sight or not. Looking costs as much as two questions."""
     pointing_weight: NotNegative = 1.0
     """Pixel policy, with `samples`: weight of pointing at named things, beside 1 for what to do next."""
     reading_weight: NotNegative = 1.0

@@ -62,11 +62,9 @@ def _show(task: Task, config: Config, random: Random) -> Iterator[Shown]:
     look = camera(config, frames)
     for seen, action in demonstrate([task], config.devices.wild, history=config.rollout.history, look=look):
         picture = frames.get(seen.screenshot) if seen.screenshot else b""
-        # Elements are most of the work of unpacking, on the one core that feeds the GPU, for who does not read them.
-        sent = replace(seen, elements=()) if config.policy.kind == "pixel" else seen
-        yield Shown(observation=sent, action=action, picture=picture)
+        yield Shown(observation=seen, action=action, picture=picture)
         if random.random() < config.warm_start.pointing_share:
-            yield from _pointing(seen, sent, picture, random)
+            yield from _pointing(seen, picture, random)
 
 
 def in_another_mood(task: Task, turn: int) -> Task:
@@ -77,13 +75,13 @@ def in_another_mood(task: Task, turn: int) -> Task:
     return replace(task, seed=int.from_bytes(digest, "big"))
 
 
-def _pointing(seen: Observation, sent: Observation, picture: bytes, random: Random) -> Iterator[Shown]:
+def _pointing(seen: Observation, picture: bytes, random: Random) -> Iterator[Shown]:
     """The same screen with something on it to tap, by name; nothing where nothing has a name of its own."""
     names = [_name(element) for element in seen.elements]
     named = [e for e in seen.elements if e.clickable and _name(e) and names.count(_name(e)) == 1]
     if named:
         element = random.choice(named)
-        asked = replace(sent, instruction=f"Tap {_name(element)}", recent=())
+        asked = replace(seen, instruction=f"Tap {_name(element)}", recent=())
         yield Shown(observation=asked, action=Tap(*element.bounds.centre), picture=picture)
 
 

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.errors import TaskError
 from distrl.rollout.scheduler import Admission, Portion, Standing, TaskFeed, VersionPace
-from distrl.tasks.base import Suite
+from distrl.tasks.base import Suite, split_of
 from distrl.tasks.suites import suite
+from distrl.types import Split
 from support.rollouts import SUITE
 
 SMALL = Suite("small", suite(SUITE).templates, sizes={"train": 12, "tune": 3, "test": 3})
@@ -52,6 +53,27 @@ def test_longer_tasks_are_left_out() -> None:
 def test_a_limit_that_no_task_meets_is_refused_and_does_not_hang() -> None:
     with pytest.raises(TaskError, match="max_oracle_steps"):
         TaskFeed(SMALL, "train", seed="a", portion=Portion(max_oracle_steps=1)).next()
+
+
+def test_a_share_of_the_tasks_comes_under_made_up_names_and_the_order_is_each_seeds_own() -> None:
+    def share(rename_share: float, split: Split = "train") -> float:
+        feed = TaskFeed(SMALL, split, seed="a", portion=Portion(rename_share=rename_share))
+        tasks = [feed.next() for _ in range(36)]
+        assert all(task.split == split == split_of(task.instruction) for task in tasks)
+        return sum(task.names > 0 for task in tasks) / 36
+
+    assert share(0.0) == 0.0
+    assert 0.2 < share(0.5) < 0.8
+    assert share(1.0) > 0.9
+    assert share(1.0, "test") == 0.0
+
+
+def test_a_task_that_comes_again_has_other_names_and_its_group_has_the_same() -> None:
+    feed = TaskFeed(SMALL, "train", seed="a", portion=Portion(rename_share=1.0, group_size=2))
+    tasks = [feed.next() for _ in range(48)]
+    assert tasks[::2] == tasks[1::2]
+    assert len({task.id for task in tasks}) == 24
+    assert {task.id.partition("+")[0] for task in tasks} == {task.id for task in SMALL.tasks("train")}
 
 
 def test_nobody_starts_before_the_first_weights() -> None:

@@ -72,9 +72,10 @@ def names_in(tables: Tables) -> set[str]:
 
 
 def texts_in(tables: Tables) -> set[str]:
-    """Every text in `tables`, name or not."""
-    records = (record for table in tables.values() for record in table.values())
-    return {value for record in records for value in record.values() if isinstance(value, str) and value}
+    """Every text in `tables`, name or not; also keys, which some apps show."""
+    rows = [row for table in tables.values() for row in table.items()]
+    texts = {value for _, record in rows for value in record.values() if isinstance(value, str) and value}
+    return texts | {key for key, _ in rows}
 
 
 def is_name(text: str) -> bool:

@@ -14,7 +14,7 @@ from distrl.config.schema import FaultConfig, LatencyConfig
 from distrl.devices.sim import layout, phone, render
 from distrl.devices.sim.apps import APPS, SCREENS
 from distrl.devices.sim.device import SimDevice, SimSettings
-from distrl.devices.sim.paint import Canvas, Pen, clean, text_mask
+from distrl.devices.sim.paint import Canvas, Pen, Written, clean, text_mask
 from distrl.devices.sim.pictograms import ALIASES, DRAWINGS, pictogram_mask
 from distrl.devices.sim.state import PhoneState, put
 from distrl.devices.sim.theme import app_theme
@@ -191,3 +191,43 @@ def test_content_that_scrolled_under_the_title_bar_stays_under_it(monkeypatch: p
     still = replace(scrolled, stack=(*state.stack, replace(scrolled.place, scroll=56.0)))
     assert not differs(render.draw(scrolled).crop(top), render.draw(still).crop(top))
     assert differs(render.draw(scrolled), render.draw(still))
+
+
+def test_the_text_of_a_picture_is_told_with_the_places_of_its_letters_and_telling_changes_no_pixel():
+    found = 0
+    for state in many_states():
+        lines: list[Written] = []
+        image = render.draw(state, 0.6, lines)
+        assert not differs(image, render.draw(state, 0.6))
+        for line in lines:
+            assert len(line.letters) == len(line.text)
+            assert list(line.letters) == sorted(line.letters)
+        shown = {line.text for line in lines}
+        titles = {element.text for element in layout.elements_of(phone.show(state), state.focus) if element.text}
+        found += len(titles & shown)
+    assert found > 5 * len(many_states())
+
+
+def test_a_letter_stands_where_it_is_said_to_stand():
+    lines: list[Written] = []
+    canvas = Canvas(Image.new("RGB", (200, 40)), 1.0, lines)
+    canvas.text(20, 20, "ill", Pen(16, (255, 255, 255)), width=100)
+    (line,) = lines
+    assert (line.text, line.middle) == ("ill", pytest.approx(20, abs=2))
+    columns = [x for x in range(200) if canvas.image.crop((x, 0, x + 1, 40)).getbbox()]
+    assert all(min(abs(x - letter) for x in columns) <= 1.5 for letter in line.letters)
+    assert columns[0] <= line.letters[0] < line.letters[1] < line.letters[2] <= columns[-1] + 1
+
+
+def test_text_that_something_was_painted_over_is_told_no_more_and_what_stands_beside_it_is():
+    lines: list[Written] = []
+    canvas = Canvas(Image.new("RGB", (200, 80)), 1.0, lines)
+    pen = Pen(12, (255, 255, 255))
+    canvas.text(10, 20, "under", pen, width=90)
+    canvas.text(10, 60, "below", pen, width=90)
+    canvas.fill((0, 10, 200, 30), (9, 9, 9))
+    assert [line.text for line in lines] == ["below"]
+    canvas.rounded((0, 40, 200, 80), 4, (9, 9, 9), outline=1.0)
+    assert [line.text for line in lines] == ["below"]
+    canvas.rounded((0, 40, 200, 80), 4, (9, 9, 9))
+    assert lines == []

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from distrl.devices.sim.names import names_in
+from distrl.devices.sim.world import content
 from distrl.experience.waste import wasted
+from distrl.learner.demonstrations import demonstration_tasks
 from distrl.learner.intake import misjudged, relabel
 from distrl.learner.loop import Learner
 from distrl.policies.pointer.grammar import to_action
-from distrl.runtime.assembly import make_fitting
+from distrl.runtime.assembly import make_feed, make_fitting
 from distrl.types import Ending, Task, Trajectory, TypeText
 from support.learners import Noting, Workshop, small_config
 from support.lessons import Played, decided_episode, tiny_policy
@@ -290,3 +293,33 @@ def test_a_turned_verdict_is_what_the_learner_sees_and_the_store_keeps_the_true_
     learner.update()
     assert not noting.lessons[0].success_B.any()
     assert all(shop.store.read(id).verdict.success for id in ids)
+
+
+# --- under other names ----------------------------------------------------------------------------------------------
+
+
+def test_a_failure_on_a_renamed_phone_gets_its_hindsight_again_in_a_next_life(tmp_path: Path) -> None:
+    shop, episodes = Workshop(tmp_path, HINDSIGHT), strays(SUITE, 8, names=1000)
+    for episode in episodes:
+        shop.store.add(episode)
+    lives: list[dict[str, str]] = []
+    for _ in range(2):
+        learner = shop.learner(Noting())
+        if not learner.resume():
+            learner.take_in(limit=20)
+            learner.save()
+        drawn = learner.replay.sample(400)
+        lives.append({sample.id: sample.item.instruction for sample in drawn})
+    assert lives[0] == lives[1]
+    relabelled = {id: text for id, text in lives[0].items() if id.endswith("+hindsight")}
+    assert len(relabelled) >= 5
+    for episode in episodes:
+        own = names_in(content(episode.task.phone, held_out=False))
+        assert not any(name in relabelled.get(f"{episode.id}+hindsight", "") for name in own)
+
+
+def test_demonstrations_that_are_kept_keep_their_names_whatever_is_practised() -> None:
+    practised = replace(KEEPING, tasks=replace(KEEPING.tasks, rename_share=1.0))
+    assert demonstration_tasks(practised) == demonstration_tasks(KEEPING)
+    assert {task.names for task in demonstration_tasks(practised)} == {0}
+    assert make_feed(practised, seed="a").next().names > 0

@@ -1,0 +1,67 @@
+"""What one process draws: its demonstrations for ever, under other names where asked, always the same ones."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+from distrl.devices.sim.layout import elements_of
+from distrl.devices.sim.names import names_in
+from distrl.devices.sim.phone import show
+from distrl.devices.sim.world import content
+from distrl.learner.demonstrations import demonstration_tasks
+from distrl.learner.illustrator import BLOCK, blocks, pages, things_below
+from distrl.policies.pixel.sheets import block_bytes
+from distrl.tasks.base import split_of
+from distrl.tasks.play import play_oracle
+from distrl.types import Finish
+from support.pages import order, some_pages
+from support.pixels import TINY
+
+
+def test_blocks_have_one_size_and_a_process_draws_the_same_again() -> None:
+    first, again = (list(map(bytes, islice(blocks(order()), 2))) for _ in range(2))
+    assert first == again
+    assert {len(block) for block in first} == {block_bytes(TINY, BLOCK)}
+    assert first[0] != first[1]
+
+
+def test_every_episode_ends_with_a_claim_and_remembers_what_was_done_before() -> None:
+    before = 0
+    for page in some_pages(80):
+        assert len(page.observation.recent) == min(before, 6)
+        before = 0 if isinstance(page.action, Finish) else before + 1
+    assert sum(isinstance(page.action, Finish) for page in some_pages(80)) > 8
+
+
+def test_the_share_of_phones_under_other_names_is_what_was_asked_for_and_no_text_leaves_the_training_split() -> None:
+    own = {task.instruction for task in demonstration_tasks(order().config)}
+
+    def renamed(share: float) -> float:
+        drawn = list(islice(pages(order(warm_start__rename_share=share), Random(1)), 120))
+        assert all(split_of(page.observation.instruction) == "train" for page in drawn)
+        return sum(page.observation.instruction not in own for page in drawn) / len(drawn)
+
+    assert renamed(0.0) == 0.0
+    assert 0.2 < renamed(0.5) < renamed(1.0)
+
+
+def test_people_on_a_renamed_phone_have_other_names() -> None:
+    own = {
+        name for task in demonstration_tasks(order().config) for name in names_in(content(task.phone, held_out=False))
+    }
+    for page in some_pages(40, warm_start__rename_share=1.0):
+        assert not any(element.text in own for element in page.observation.elements if " " in element.text)
+
+
+def test_what_lies_below_is_what_scrolling_brings_up_and_nothing_that_is_in_sight() -> None:
+    seen_later = scrolled = 0
+    for task in demonstration_tasks(order().config):
+        played = play_oracle(task)
+        for state, after in zip(played.states, played.states[1:], strict=False):
+            below = {names[0] for names in things_below(show(state))}
+            texts, later = ({e.text for e in elements_of(show(s), s.focus)} for s in (state, after))
+            assert not below & texts
+            if below and after.place.scroll > state.place.scroll:
+                scrolled, seen_later = scrolled + 1, seen_later + bool(below & later)
+    assert scrolled == seen_later > 3

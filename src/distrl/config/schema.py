@@ -169,6 +169,8 @@ class LearnerConfig(Section, frozen=True):
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     rise_updates: CountOrNone = 0
     """Updates over which the learning rate rises to its full height, so that first steps do not undo a warm start; 0: it starts there."""
+    fall_share: Share = 0.0
+    """Last share of the run's budget (`run.minutes` or `run.episodes`) over which the learning rate falls to nothing, so that the last version is a settled one; 0: it does not fall."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""
     checkpoint_every_s: Positive = 20.0

@@ -31,7 +31,7 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
-from distrl.learner.descent import Descent
+from distrl.learner.descent import Descent, share_spent
 from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
 from distrl.learner.pace import EpisodePace
 from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
@@ -41,7 +41,7 @@ from distrl.types import PolicyVersion
 __all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
 
 INTAKE = 32
-"""Episodes taken in between two updates, at most."""
+"""Episodes taken in between two updates, at most; with larger lessons, as many as a lesson has."""
 NAP_S = 0.01
 
 
@@ -129,7 +129,7 @@ class Learner:
     def step(self) -> None:
         """One turn: take in, update if there is something new to learn, publish and save when due."""
         started_s = self._parts.clock()
-        self.take_in(limit=INTAKE)
+        self.take_in(limit=max(INTAKE, self._parts.config.learner.batch_trajectories))
         self.intake_s += self._parts.clock() - started_s
         ready = self.ready()
         if ready:
@@ -190,7 +190,8 @@ class Learner:
         samples = self._replay.sample(config.learner.batch_trajectories)
         loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
         total = loss.total if self.rehearse is None else loss.total + self.rehearse()
-        norm = self._descent.step(total, updates=self.updates)
+        spent = share_spent(config.run, learning_s=self.idle_s + self.busy_s, episodes=self.episodes)
+        norm = self._descent.step(total, updates=self.updates, spent=spent)
         self.updates += 1
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)

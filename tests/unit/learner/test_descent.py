@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from distrl.config.schema import LearnerConfig
+from distrl.config.schema import LearnerConfig, RunConfig
 from distrl.errors import RoleCrashed
-from distrl.learner.descent import Descent
+from distrl.learner.descent import Descent, share_spent
 
 
 def a_descent(**settings: float) -> tuple[nn.Linear, Descent]:
@@ -17,9 +17,9 @@ def a_descent(**settings: float) -> tuple[nn.Linear, Descent]:
     return policy, Descent(policy, nn.Linear(2, 1), LearnerConfig(learning_rate=0.1, **settings))  # type: ignore[arg-type]
 
 
-def moved(descent: Descent, policy: nn.Linear, *, updates: int) -> float:
+def moved(descent: Descent, policy: nn.Linear, *, updates: int, spent: float = 0.0) -> float:
     before = policy.weight.detach().clone()
-    descent.step(policy(torch.ones(4)).sum(), updates=updates)
+    descent.step(policy(torch.ones(4)).sum(), updates=updates, spent=spent)
     return float((policy.weight.detach() - before).abs().max())
 
 
@@ -38,6 +38,23 @@ def test_first_steps_are_as_short_as_the_rate_says_also_for_who_resumes_in_the_m
         policy, descent = a_descent(rise_updates=10)
         # Of a fresh Adam, the first step is as long as the learning rate, whatever the gradient.
         assert moved(descent, policy, updates=updates) == pytest.approx(0.1 * share, rel=0.05)
+
+
+def test_the_learning_rate_falls_to_nothing_over_the_last_share_of_the_budget() -> None:
+    _, descent = a_descent(fall_share=0.5)
+    spent = (0.0, 0.5, 0.75, 1.0)
+    assert [descent.rate(99, spent=share) for share in spent] == pytest.approx([0.1, 0.1, 0.05, 0.0])
+    policy, descent = a_descent(fall_share=0.5)
+    assert moved(descent, policy, updates=99, spent=1.0) == 0.0
+    assert a_descent()[1].rate(99, spent=1.0) == 0.1
+
+
+def test_a_budget_is_spent_by_whichever_limit_is_nearer() -> None:
+    def spent(minutes: float, episodes: int) -> float:
+        return share_spent(RunConfig(minutes=minutes, episodes=episodes), learning_s=60.0, episodes=30)
+
+    assert (spent(4.0, 0), spent(0.0, 40), spent(4.0, 40), spent(0.0, 0)) == (0.25, 0.75, 0.75, 0.0)
+    assert spent(0.5, 0) == 1.0
 
 
 def test_what_is_no_number_is_refused_before_it_reaches_the_weights() -> None:

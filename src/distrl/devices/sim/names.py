@@ -12,7 +12,6 @@ from functools import lru_cache
 from random import Random
 
 from distrl.devices.sim.state import Record, Table, Tables
-from distrl.types import Value
 
 NAMED: dict[str, tuple[str, ...]] = {
     "contacts.person": ("name", "company"),
@@ -27,7 +26,7 @@ NAMED: dict[str, tuple[str, ...]] = {
 """Fields that hold names, by table."""
 KEYED = "messages.thread"
 """The table whose keys are names."""
-POOLS, POOL_WORDS = 4096, 2000
+POOLS, POOL_WORDS = 64, 2000
 """Words of one number come from one pool: who draws pictures of few pools draws each word seldom for the first time."""
 SPARE_WORDS = 64
 """Of a number, for names that a task adds to those of its phone."""
@@ -72,10 +71,14 @@ def names_in(tables: Tables) -> set[str]:
 
 
 def texts_in(tables: Tables) -> set[str]:
-    """Every text in `tables`, name or not; also keys, which some apps show."""
-    rows = [row for table in tables.values() for row in table.items()]
-    texts = {value for _, record in rows for value in record.values() if isinstance(value, str) and value}
-    return texts | {key for key, _ in rows}
+    """Every text in `tables`, name or not."""
+    return {text for table in tables.values() for text in texts_of(table)}
+
+
+def texts_of(table: Table) -> set[str]:
+    """Every text in one table; also its keys, which some apps show."""
+    values = (value for record in table.values() for value in record.values())
+    return {value for value in values if isinstance(value, str) and value} | table.keys()
 
 
 def is_name(text: str) -> bool:
@@ -88,26 +91,17 @@ def words_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({word.casefold() for name in names for word in name.split()}))
 
 
-def rename_tables(tables: Tables, others: Mapping[str, str]) -> Tables:
-    """`tables` with every key and value that is a name replaced; a table without any is shared, not copied."""
-    return {name: _table(table, others) for name, table in tables.items()}
+def rename_table(table: Table, others: Mapping[str, str]) -> Table:
+    """`table` with every key and value that is a name replaced."""
+    return {others.get(key, key): rename_record(record, others) for key, record in table.items()}
 
 
 def rename_record(record: Record, others: Mapping[str, str]) -> Record:
     """`record` with every value that is a name replaced."""
-    return {key: _value(value, others) for key, value in record.items()}
+    return {key: others.get(value, value) if isinstance(value, str) else value for key, value in record.items()}
 
 
-def _table(table: Table, others: Mapping[str, str]) -> Table:
-    renamed = {others.get(key, key): rename_record(record, others) for key, record in table.items()}
-    return table if renamed == table else renamed
-
-
-def _value(value: Value, others: Mapping[str, str]) -> Value:
-    return others.get(value, value) if isinstance(value, str) else value
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=POOLS)
 def _pool(number: int) -> tuple[str, ...]:
     random = Random(f"words {number}")
     return tuple(dict.fromkeys(_made_up(random) for _ in range(POOL_WORDS)))

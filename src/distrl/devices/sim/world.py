@@ -10,7 +10,7 @@ import msgspec
 from distrl.config.schema import WildConfig
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.apps import APPS, SCREENS
-from distrl.devices.sim.names import OtherNames, names_in, rename_tables, texts_in, words_of
+from distrl.devices.sim.names import OtherNames, names_in, rename_table, texts_in, texts_of, words_of
 from distrl.devices.sim.state import PhoneState, Place, Tables, drop, put
 from distrl.devices.sim.wild import draw_wild
 from distrl.errors import TaskError, closest
@@ -29,7 +29,7 @@ def content(phone: int, *, held_out: bool) -> Tables:
     return tables
 
 
-class PhoneNames(msgspec.Struct, frozen=True):
+class PhoneNames(msgspec.Struct, frozen=True, kw_only=True):
     """The names that the apps of a phone hold."""
 
     names: tuple[str, ...]
@@ -37,6 +37,8 @@ class PhoneNames(msgspec.Struct, frozen=True):
     """Of all names, in a fixed order."""
     others: tuple[str, ...]
     """All texts that are no names: "Train" in "Train window" is none either."""
+    tables: tuple[str, ...]
+    """The tables that hold names."""
 
 
 @lru_cache(maxsize=1024)
@@ -44,15 +46,21 @@ def phone_names(phone: int, *, held_out: bool) -> PhoneNames:
     """What a phone's own names are."""
     tables = content(phone, held_out=held_out)
     names = names_in(tables)
-    return PhoneNames(tuple(sorted(names)), words_of(names), tuple(sorted(texts_in(tables) - names)))
+    return PhoneNames(
+        names=tuple(sorted(names)),
+        words=words_of(names),
+        others=tuple(sorted(texts_in(tables) - names)),
+        tables=tuple(name for name, table in tables.items() if texts_of(table) & names),
+    )
 
 
 @lru_cache(maxsize=256)
 def renamed_content(phone: int, number: int, *, held_out: bool) -> Tables:
     """What the apps of a phone hold, with all names replaced by those of a number; few are kept, most come once."""
-    own = phone_names(phone, held_out=held_out)
+    own, tables = phone_names(phone, held_out=held_out), content(phone, held_out=held_out)
     other = OtherNames(number, own.words)
-    return rename_tables(content(phone, held_out=held_out), {name: other.of(name) for name in own.names})
+    others = {name: other.of(name) for name in own.names}
+    return {**tables, **{name: rename_table(tables[name], others) for name in own.tables}}
 
 
 def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:

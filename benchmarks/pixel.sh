@@ -2,7 +2,7 @@
 # Clone, evaluate, train and evaluate the pixel policy on this machine's GPU, and leave everything but pictures and
 # weights in a folder:   benchmarks/pixel.sh FOLDER [--section.key value ...]
 # Whatever happens to the run, the folder holds what it had come to, at most twenty seconds old. CONFIG and PYTHON name
-# another configuration and interpreter.
+# another configuration and interpreter, ROOT a folder in which the whole run is left.
 set -u
 out=${1:?usage: benchmarks/pixel.sh FOLDER [--section.key value ...]}
 shift

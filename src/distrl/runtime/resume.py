@@ -37,6 +37,7 @@ FIXED = {
 }
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
 FREE = (
+    "tasks.rename_share",
     "policy.device",
     "policy.rename_share",
     "policy.pixel.jitter",

@@ -20,7 +20,7 @@ from distrl.bench.methods import (
     FIRST,
     OURS,
     QUICK_CLOCK,
-    RIVALS,
+    RIVAL,
     SCHEMES,
     Method,
     TimedBudget,
@@ -87,7 +87,7 @@ def run(options: BenchOptions) -> EfficiencyFigures:
 def timed_comparison(quick: bool, seeds: int, parts: Parts) -> tuple[TimedBudget, list[Timed]]:
     """The runs at equal wall-clock, which `success` reports as well."""
     budget = QUICK_CLOCK if quick else CLOCK
-    return budget, run_timed(schemes(quick), FIRST, budget, seeds, parts)
+    return budget, run_timed(schemes(quick), FIRST, budget, range(seeds), parts)
 
 
 def schemes(quick: bool) -> Sequence[Method]:
@@ -98,7 +98,7 @@ def schemes(quick: bool) -> Sequence[Method]:
 def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
     """Times to the target and their ratios."""
     by_name = {one.method.name: one for one in runs}
-    rival = next((name for name in RIVALS if name in by_name), runs[-1].method.name)
+    rival = RIVAL if RIVAL in by_name else runs[-1].method.name
     target = choose_target(by_name[rival].curve_SK())
     reached = {name: times_to(target, one, budget) for name, one in by_name.items()}
     wall_s = {name: [np.array([one.wall_s for one in found])] for name, found in reached.items()}

@@ -13,6 +13,7 @@ import msgspec
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
+from distrl.types import Split
 
 Settings = Mapping[str, str]
 
@@ -59,7 +60,8 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
     points: int
     """Moments after the start whose version is evaluated."""
     curve_tasks: int = 250
-    """Test tasks at each of them; the last version plays all."""
+    """Tasks at each of them; the last version plays all."""
+    split: Split = "test"
     most_test_tasks: int = 1000
     """Never more than this of the arena's test tasks."""
     settings: dict[str, str] = {}
@@ -73,10 +75,11 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 SEEDS, QUICK_SEEDS = 5, 3
 TIMED = {
-    "rollout.workers": "2",
-    "devices.per_worker": "40",
+    # As many phones a worker as in DigiRL's settings for several machines: in lock-step, more wait longer for the slowest.
+    "rollout.workers": "4",
+    "devices.per_worker": "8",
     "devices.latency.profile": "emulator",
-    "devices.latency.time_scale": "0.4",
+    "devices.latency.time_scale": "0.2",
     # Evaluation comes afterwards, of all that was published.
     "evaluation.episodes": "1",
     "evaluation.every_s": "0",
@@ -92,6 +95,8 @@ QUICK_LAB = LabBudget(episodes=256, chunk=32, evaluate_every=128, tune_tasks=40,
 TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
 CLOCK = TimedBudget(minutes=5, points=20)
+TUNING_CLOCK = TimedBudget(minutes=5, points=4, curve_tasks=100, split="tune")
+QUICK_TUNING_CLOCK = TimedBudget(minutes=0.3, points=1, most_test_tasks=20, split="tune", settings=HASTE)
 QUICK_CLOCK = TimedBudget(minutes=0.75, points=6, most_test_tasks=60, settings=HASTE)
 TUNING_SEED = 100
 """The first seed of tuning runs; no reported figure has it."""
@@ -132,6 +137,7 @@ TRIED = (
     "episode, and two of its own (`distrl bench tuning`; tuning tasks and seeds apart from those of the test)."
 )
 
+TRIED_TIMED = "Six tries, as for its rival, each a run at equal wall-clock on the tuning tasks (`distrl bench tuning`)."
 OURS = "aride"
 AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
 """Without the data options, which are ours and not the rivals'."""
@@ -148,7 +154,7 @@ GENTLE = {"learner.updates_per_episode": "0.5"}
 LOCKSTEP = {
     "learner.mode": "sync",
     "rollout.lockstep": "true",
-    "learner.round_episodes": "160",
+    "learner.round_episodes": "64",
     # In lock-step, waiting for others counts towards an episode's budget.
     "rollout.episode_budget_s": "300",
 }
@@ -182,15 +188,15 @@ ALGORITHMS = (
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
-    ALGORITHMS[0],
-    Method(name="digirl_sync", settings={**DIGIRL_TUNED, **LOCKSTEP}, tuning=ALGORITHMS[1].tuning),
-    ALGORITHMS[1],
-    ALGORITHMS[2],
+    Method(name=OURS, tuning=TRIED_TIMED),
+    Method(name="digirl_sync", settings={**DIGIRL, **AS_PUBLISHED, **LOCKSTEP}, tuning=TRIED_TIMED),
+    Method(name="aride_sync", settings=LOCKSTEP, tuning="As aride."),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning="As digirl_sync."),
 )
-"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
+"""At equal wall-clock: both algorithms in both schemes. They run in pairs, so they are even in number."""
 
-RIVALS = ("digirl_sync", "aride_sync")
-"""Whose success is the target of `efficiency`: the first of them that `SCHEMES` has."""
+RIVAL = "digirl_sync"
+"""Whose success is the target of `efficiency`."""
 
 VARIANTS = (
     Method(name="default"),
@@ -275,6 +281,30 @@ def tries_for(method: Method) -> tuple[Method, ...]:
     """What is tried for a method of `CANDIDATES`, whichever data options it has."""
     return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
 
+
+UNTUNED_SCHEMES = (
+    Method(name=OURS),
+    Method(name=RIVAL, settings={**DIGIRL, **AS_PUBLISHED, **LOCKSTEP}),
+)
+TIMED_TRIES = {
+    OURS: (
+        Method(name="as it is"),
+        Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+        Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+        Method(name="half the updates", settings={"learner.updates_per_episode": "0.5"}),
+        Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
+        Method(name="batches of 32", settings={"learner.batch_trajectories": "32"}),
+    ),
+    RIVAL: (
+        Method(name="as it is"),
+        Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+        Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+        Method(name="twice the updates", settings={"learner.updates_per_episode": "2.0"}),
+        Method(name="half the updates", settings={"learner.updates_per_episode": "0.5"}),
+        Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
+    ),
+}
+"""What was tried at equal wall-clock; the schemes of the same algorithm share what came of it."""
 
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 4, 16)
 """Versions of lag in `staleness`."""

@@ -1,7 +1,8 @@
 """`distrl bench tuning`: how the settings of the compared methods were chosen, with as many tries for each of them.
 
 Every try is a laboratory run on the tuning split, with a seed that no reported figure has. The mean over all arenas
-decides. The tables of `methods` hold what came of it.
+decides. Ours and its synchronous rival are tried once more as they are compared at equal wall-clock. The tables of
+`methods` hold what came of it.
 """
 
 from __future__ import annotations
@@ -17,14 +18,21 @@ from distrl.bench.lab_runs import Entry, Ran, run_labs
 from distrl.bench.methods import (
     ARENAS,
     CANDIDATES,
+    FIRST,
+    QUICK_TUNING_CLOCK,
     QUICK_TUNING_LAB,
+    TIMED_TRIES,
+    TUNING_CLOCK,
     TUNING_LAB,
     TUNING_SEED,
+    UNTUNED_SCHEMES,
     LabBudget,
+    Method,
     resolve,
     tries_for,
 )
 from distrl.bench.parts import parts_for
+from distrl.bench.timed_runs import Timed, run_timed
 
 MEAN = "mean"
 
@@ -36,6 +44,9 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
     """By method and try, success in each arena and the mean of them."""
     best: dict[str, str]
     """By method, the try with the highest mean."""
+    timed: dict[str, dict[str, float]]
+    """At equal wall-clock: by method and try, success at the end of the budget."""
+    timed_best: dict[str, str]
     tries_each: int
     seeds: int
     first_seed: int
@@ -45,9 +56,10 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> TuningFigures:
     """The figures, as `distrl bench tuning` reports them."""
-    budget = QUICK_TUNING_LAB if options.quick else TUNING_LAB
-    seeds = options.seeds or 1
-    return sum_up(run_labs(entries(), budget, seeds, parts_for(options), first_seed=TUNING_SEED), budget)
+    budget, clock = (QUICK_TUNING_LAB, QUICK_TUNING_CLOCK) if options.quick else (TUNING_LAB, TUNING_CLOCK)
+    seeds, parts = options.seeds or 1, parts_for(options)
+    timed = run_timed(timed_tries(), FIRST, clock, range(TUNING_SEED, TUNING_SEED + seeds), parts)
+    return sum_up(run_labs(entries(), budget, seeds, parts, first_seed=TUNING_SEED), timed, budget)
 
 
 def entries() -> list[Entry]:
@@ -60,7 +72,19 @@ def entries() -> list[Entry]:
     ]
 
 
-def sum_up(runs: Sequence[Ran], budget: LabBudget) -> TuningFigures:
+def timed_tries() -> list[Method]:
+    """Every try at equal wall-clock, ours and its rival's in turn, so that each runs beside the other's."""
+    rows = [
+        [
+            Method(name=f"{scheme.name}: {one.name}", settings={**scheme.settings, **one.settings})
+            for one in TIMED_TRIES[scheme.name]
+        ]
+        for scheme in UNTUNED_SCHEMES
+    ]
+    return [one for pair in zip(*rows, strict=True) for one in pair]
+
+
+def sum_up(runs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget) -> TuningFigures:
     """The tries of each method, and the best of them."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for ran in runs:
@@ -72,9 +96,19 @@ def sum_up(runs: Sequence[Ran], budget: LabBudget) -> TuningFigures:
     return TuningFigures(
         tries=found,
         best={method: max(tries, key=lambda name: tries[name][MEAN]) for method, tries in found.items()},
+        timed=(by_clock := _by_clock(timed)),
+        timed_best={method: max(tries, key=lambda name: tries[name]) for method, tries in by_clock.items()},
         tries_each=len(next(iter(found.values()))),
         seeds=len(runs[0].results),
         first_seed=TUNING_SEED,
         budget=budget,
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for ran in runs),
     )
+
+
+def _by_clock(timed: Sequence[Timed]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for one in timed:
+        method, _, name = one.method.name.partition(": ")
+        found.setdefault(method, {})[name] = round(float(one.outcomes_ST().mean()), 4)
+    return found

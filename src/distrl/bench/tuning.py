@@ -17,22 +17,99 @@ from distrl.bench.comparison import hash_all
 from distrl.bench.lab_runs import Entry, Ran, run_labs
 from distrl.bench.methods import (
     ARENAS,
-    CANDIDATES,
+    AS_IT_CAME,
+    AS_PUBLISHED,
+    CLONING,
+    DIGIRL,
     FIRST,
-    QUICK_TUNING_CLOCK,
-    QUICK_TUNING_LAB,
-    TIMED_TRIES,
-    TUNING_CLOCK,
-    TUNING_LAB,
-    TUNING_SEED,
-    UNTUNED_SCHEMES,
+    GENTLE,
+    HASTE,
+    LOCKSTEP,
+    OURS,
+    RIVAL,
     LabBudget,
     Method,
+    TimedBudget,
     resolve,
-    tries_for,
 )
 from distrl.bench.parts import parts_for
 from distrl.bench.timed_runs import Timed, run_timed
+
+TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
+QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
+TUNING_CLOCK = TimedBudget(minutes=5, points=4, curve_tasks=100, split="tune")
+QUICK_TUNING_CLOCK = TimedBudget(minutes=0.3, points=1, most_test_tasks=20, split="tune", settings=HASTE)
+TUNING_SEED = 100
+"""The first seed of tuning runs; no reported figure has it."""
+
+CANDIDATES = (
+    Method(name=OURS, settings=GENTLE),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
+    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
+    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
+    ),
+)
+"""What tuning began with."""
+COMMON_TRIES = (
+    Method(name="as it is"),
+    Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+    Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+    Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
+    Method(name="twice the updates", settings={"learner.updates_per_episode": "1.0"}),
+    Method(name="four times the updates", settings={"learner.updates_per_episode": "2.0"}),
+)
+RARE = Method(name="rare templates favoured", settings={"replay.balance": "0.5"})
+PLAIN = Method(
+    name="words not renamed, a fifth of the learning rate",
+    settings={"policy.rename_share": "0", "learner.learning_rate": "0.0002"},
+)
+OWN_TRIES = {
+    "aride": (RARE, Method(name="certain-bad steps pushed down", settings={"algorithm.push_down": "certain"})),
+    "digirl": (
+        Method(name="every surprising episode", settings={"algorithm.digirl.top_share": "1.0"}),
+        Method(name="the most surprising tenth", settings={"algorithm.digirl.top_share": "0.1"}),
+    ),
+    "filtered_bc": (
+        RARE,
+        Method(
+            name="all successes alike",
+            settings={"replay.td_weight": "0", "replay.ratio_weight": "0", "replay.entropy_weight": "0"},
+        ),
+    ),
+    "ppo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
+    "grpo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
+}
+"""What was tried for each algorithm, on top of what its settings were before: the same number for all."""
+
+
+UNTUNED_SCHEMES = (
+    Method(name=OURS),
+    Method(name=RIVAL, settings={**DIGIRL, **AS_PUBLISHED, **LOCKSTEP}),
+)
+TIMED_TRIES = {
+    OURS: (
+        Method(name="as it is"),
+        Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+        Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+        Method(name="half the updates", settings={"learner.updates_per_episode": "0.5"}),
+        Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
+        Method(name="batches of 32", settings={"learner.batch_trajectories": "32"}),
+    ),
+    RIVAL: (
+        Method(name="as it is"),
+        Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+        Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+        Method(name="twice the updates", settings={"learner.updates_per_episode": "2.0"}),
+        Method(name="half the updates", settings={"learner.updates_per_episode": "0.5"}),
+        Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
+    ),
+}
+"""What was tried at equal wall-clock; the schemes of the same algorithm share what came of it."""
 
 MEAN = "mean"
 
@@ -60,6 +137,11 @@ def run(options: BenchOptions) -> TuningFigures:
     seeds, parts = options.seeds or 1, parts_for(options)
     timed = run_timed(timed_tries(), FIRST, clock, range(TUNING_SEED, TUNING_SEED + seeds), parts)
     return sum_up(run_labs(entries(), budget, seeds, parts, first_seed=TUNING_SEED), timed, budget)
+
+
+def tries_for(method: Method) -> tuple[Method, ...]:
+    """What is tried for a method of `CANDIDATES`, whichever data options it has."""
+    return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
 
 
 def entries() -> list[Entry]:

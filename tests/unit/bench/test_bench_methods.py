@@ -7,36 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from distrl.bench.ablation import QUICK_VARIANTS, VARIANTS
 from distrl.bench.base import names
 from distrl.bench.methods import (
     ALGORITHMS,
     ARENAS,
     AS_PUBLISHED,
-    BOUNDS,
-    CANDIDATES,
     CLOCK,
-    CORRECTIONS,
     EVERYDAY,
     FIRST,
     GENTLE,
     LAB,
     OURS,
-    QUICK_BOUNDS,
     QUICK_CLOCK,
     QUICK_LAB,
-    QUICK_STALE_LAB,
-    QUICK_VARIANTS,
+    RIVAL,
     SCHEMES,
-    STALE_LAB,
     TIMED,
-    VARIANTS,
     Arena,
     LabBudget,
     Method,
     resolve,
-    tries_for,
     tuning_of,
 )
+from distrl.bench.staleness import BOUNDS, CORRECTIONS, QUICK_BOUNDS, QUICK_STALE_LAB, STALE_LAB
+from distrl.bench.tuning import CANDIDATES, TIMED_TRIES, tries_for
 from distrl.config.load import config_hash, load_config
 from distrl.errors import ConfigError
 from distrl.evaluation.evaluate import held_out
@@ -59,7 +54,9 @@ def test_every_method_had_as_many_tries(method: Method) -> None:
     assert all(resolve(EVERYDAY.settings, method.settings, one.settings) for one in tries)
 
 
-@pytest.mark.parametrize(("method", "candidate"), list(zip(ALGORITHMS, CANDIDATES, strict=True)), ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("method", "candidate"), list(zip(ALGORITHMS, CANDIDATES, strict=True)), ids=lambda one: one.name
+)
 def test_every_method_is_compared_with_settings_that_were_tried(method: Method, candidate: Method) -> None:
     tried = [resolve(candidate.settings, one.settings) for one in tries_for(candidate)]
     assert config_hash(resolve(method.settings)) in {config_hash(one) for one in tried}
@@ -90,6 +87,17 @@ def test_tuning_begins_with_the_file_of_each_algorithm_with_and_without_our_data
     assert config_hash(load_config(None, candidate.settings)) == config_hash(whole)
 
 
+def test_both_sides_of_the_race_had_as_many_tries() -> None:
+    assert set(TIMED_TRIES) == {OURS, RIVAL}
+    assert len(TIMED_TRIES[OURS]) == len(TIMED_TRIES[RIVAL])
+
+
+def test_the_published_form_is_that_of_its_file() -> None:
+    published = next(method for method in VARIANTS if method.name == "as published")
+    whole = load_config(CONFIGS / "aride-published.toml", {})
+    assert config_hash(resolve(published.settings)) == config_hash(whole)
+
+
 def test_every_scheme_has_a_neighbour_to_run_beside() -> None:
     assert len(SCHEMES) % 2 == 0
 
@@ -98,7 +106,7 @@ def test_every_method_says_what_was_spent_on_tuning_it() -> None:
     assert all(tuning_of([*ALGORITHMS, *SCHEMES]).values())
 
 
-@pytest.mark.parametrize("arenas", [ARENAS, (FIRST,)], ids=["equal episodes", "equal wall-clock"])
+@pytest.mark.parametrize("arenas", [ARENAS, (FIRST,)], ids=["equal episodes", "all else"])
 def test_five_hundred_held_out_tasks_stand_behind_a_figure(arenas: tuple[Arena, ...]) -> None:
     tasks = [task for arena in arenas for task in held_out(resolve(arena.settings), arena.test_tasks)]
     assert len({task.id for task in tasks}) == len(tasks) >= 500

@@ -23,9 +23,11 @@ from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.eyes import Reading, make_eye, tokenize
 from distrl.policies.vlm.fast_generation import FastGenerate, suits
+from distrl.policies.vlm.fast_layers import fuse_layers
 from distrl.policies.vlm.faults import Soundness, memory_errors
 from distrl.policies.vlm.generation import Answered, Generate, Sampling, generate
 from distrl.policies.vlm.loading import compute_dtype, load_model, weights_dtype
+from distrl.policies.vlm.merging import Merging
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.prompt import Encoded, Prompter
 from distrl.policies.vlm.tokens import Answer, Inputs, entropy_of, log_chances, pad, vocabulary_of
@@ -61,6 +63,9 @@ class VlmPolicy:
             self.network.base.gradient_checkpointing_enable({"use_reentrant": False})
         self.soundness = Soundness()
         self._generate = generate or _way_to_answer(config, self.network, device)
+        self._merging = Merging(self.network) if config.merge and config.lora_rank else None
+        if isinstance(self._generate, FastGenerate):
+            fuse_layers(self.network.base)  # also for who only learns
 
     # reading
 
@@ -109,6 +114,8 @@ class VlmPolicy:
             generator=generator,
         )
         self.network.eval()
+        if self._merging is not None:
+            self._merging.join()
         size = self.config.decide_batch
         parts = (observations[at : at + size] for at in range(0, len(observations), size))
         return [decision for part in parts for decision in self._decide(part, sampling)]
@@ -146,6 +153,8 @@ class VlmPolicy:
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
         order = sorted(range(len(encoded)), key=lambda row: (len(encoded[row].pictures), len(encoded[row].text)))
         size = self.config.score_batch
+        if self._merging is not None:
+            self._merging.part()
         self.network.train(self.config.gradient_checkpointing and torch.is_grad_enabled())
         parts = [self._score_part(encoded, choices, order[at : at + size]) for at in range(0, len(order), size)]
         back = torch.tensor(order).argsort()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -83,6 +84,23 @@ def test_the_likeliest_answer_is_the_same_alone_and_in_company(family: str) -> N
     assert together == alone
 
 
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "text"])
+def test_an_answer_ends_with_its_first_end_and_counts_nothing_after_it(family: str) -> None:
+    policy, screens = tiny_vlm(family), mixed_screens()
+    many = tuple(range(1, len(policy.tokenizer), 5))  # so that some answers end soon
+    policy.vocabulary = msgspec.structs.replace(policy.vocabulary, ends=many)
+    decisions = decide(policy, screens * 2)
+    assert len({len(decision.choice) for decision in decisions}) > 2
+    for decision in decisions:
+        ended = [token in many for token in decision.choice]
+        assert not any(ended[:-1])
+        assert ended[-1] or len(ended) == policy.config.answer_tokens
+    with torch.no_grad():
+        again = score(policy, screens * 2, [decision.choice for decision in decisions])
+    assert again.logp_N.tolist() == pytest.approx([decision.logp for decision in decisions], abs=1e-4)
+    assert again.entropy_N.tolist() == pytest.approx([decision.entropy for decision in decisions], abs=1e-4)
+
+
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     draws, vocabulary = 4000, Vocabulary(ends=(0,), padding=0, forbidden=(2,))
     sampling = Sampling(
@@ -138,6 +156,14 @@ def test_the_gradient_does_not_depend_on_how_the_prompts_are_parted() -> None:
     ):
         assert whole.keys() == other.keys()
         assert all(torch.allclose(whole[name], other[name], rtol=1e-3, atol=1e-4) for name in whole)
+
+
+def test_the_critic_reads_the_model_and_does_not_bend_it() -> None:
+    policy = shake(tiny_vlm())
+    score(policy, [seen()], [()]).value_logit_N.sum().backward()  # type: ignore[no-untyped-call]
+    reached = {name for name, weights in policy.network.named_parameters() if weights.grad is not None}
+    assert reached
+    assert all(name.startswith("value.") for name in reached)
 
 
 def test_an_empty_choice_is_scored_for_its_value_alone() -> None:

@@ -43,35 +43,8 @@ RISE, LEAST = 0.04, 0.05
 """Share of a stream in which the learning rate rises, and what is left of it at the end."""
 
 
-def clone(
-    policy: Policy[Any],
-    examples: list[Example],
-    config: WarmStartConfig,
-    *,
-    random: Random,
-    beat: Callable[[float], None],
-) -> float:
-    """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
-    if not examples:
-        return 0.0
-    optimizer = _optimizer(policy, config)
-    batches = -(-len(examples) // config.batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)
-    loss = 0.0
-    for epoch in range(config.epochs):
-        order = random.sample(examples, len(examples))
-        losses = []
-        for start in range(0, len(order), config.batch):
-            logp_N = _descend(policy, optimizer, order[start : start + config.batch])
-            schedule.step()
-            losses.append(-float(logp_N.mean()))
-            beat((epoch * batches + len(losses)) / (config.epochs * batches))
-        loss = sum(losses) / len(losses)
-    return loss
-
-
 class Cloned(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a stream has come, and how well the policy knew the steps of the last few batches before it saw them."""
+    """How far cloning has come, and how well the policy knew the steps of the last few batches before it learnt them."""
 
     share: float
     samples: int
@@ -79,6 +52,36 @@ class Cloned(msgspec.Struct, frozen=True, kw_only=True):
     certain: float
     """Share of the demonstrated choices that had more than half of the probability."""
     per_s: float
+
+
+def clone(
+    policy: Policy[Any],
+    examples: list[Example],
+    config: WarmStartConfig,
+    *,
+    random: Random,
+    tell: Callable[[Cloned], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> float:
+    """Maximum likelihood on the examples; `tell` hears of every batch. Returns the last epoch's mean loss."""
+    if not examples:
+        return 0.0
+    optimizer, started_s = _optimizer(policy, config), clock()
+    batches = -(-len(examples) // config.batch)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)
+    losses: list[float] = []
+    for epoch in range(config.epochs):
+        order = random.sample(examples, len(examples))
+        for start in range(0, len(order), config.batch):
+            part = order[start : start + config.batch]
+            logp_N = _descend(policy, optimizer, part)
+            schedule.step()
+            samples = epoch * len(order) + start + len(part)
+            share = (len(losses) + 1) / (config.epochs * batches)
+            told = _sum_up([logp_N], share=share, samples=samples, spent_s=clock() - started_s)
+            losses.append(told.loss)
+            tell(told)
+    return sum(losses[-batches:]) / batches
 
 
 def clone_stream(

@@ -59,7 +59,7 @@ METRICS: dict[str, Metric] = {
         _metric("evaluator/version", "version", "the version that was evaluated", "rises"),
         _metric("evaluator/n", "episodes", "held-out tasks of that evaluation", "evaluation.during_episodes, evaluation.episodes at start and end"),
         _metric("evaluator/progress", "count", "1 once this life of the process has finished what was due when it began", "1"),
-        _metric("warm_start/samples", "steps", "demonstrated steps that a stream has cloned", "rises steadily, to warm_start.samples or as far as warm_start.minutes allow"),
+        _metric("warm_start/samples", "steps", "demonstrated steps that have been cloned, each pass counted", "rises steadily, to warm_start.samples or as far as warm_start.minutes allow"),
         _metric("warm_start/loss", "nats", "mean of -log pi over the last batches, before they were learnt", "falls"),
         _metric("warm_start/certain", "share", "demonstrated choices of the last batches that had more than half of the probability", "rises"),
         _metric("warm_start/per_s", "steps/s", "steps cloned per second so far", "2,000 and more on a large GPU"),

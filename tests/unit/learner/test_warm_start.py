@@ -34,22 +34,25 @@ def test_cloning_demonstrations_makes_them_likelier() -> None:
     encoded, choices = [item for item, _ in examples], [choice for _, choice in examples]
     with torch.no_grad():
         before = policy.score(encoded, choices).logp_N
-    shares: list[float] = []
+    told: list[Cloned] = []
     config = WarmStartConfig(epochs=25, learning_rate=1e-2)
-    loss = clone(policy, examples, config, random=Random(0), beat=shares.append)
+    loss = clone(policy, examples, config, random=Random(0), tell=told.append)
     with torch.no_grad():
         after = policy.score(encoded, choices).logp_N
     assert float(after.mean()) > float(before.mean()) + 0.5
     assert loss < -float(before.mean())
+    shares = [now.share for now in told]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+    assert told[0].loss == pytest.approx(-float(before.mean()), abs=0.2)
+    assert told[-1].samples == 25 * len(examples)
 
 
 def test_cloning_is_the_same_for_the_same_seed() -> None:
     examples = examples_for(tiny_policy(), demonstrate(TASKS[:2], UNRULY, history=6))
     clones = [tiny_policy(), tiny_policy()]
     for policy in clones:
-        clone(policy, examples, WarmStartConfig(epochs=2), random=Random(3), beat=lambda share: None)
+        clone(policy, examples, WarmStartConfig(epochs=2), random=Random(3), tell=lambda now: None)
     assert clones[0].dump() == clones[1].dump()
 
 

@@ -165,7 +165,7 @@ def kind_of(each: Dialect, said: str) -> str:
     if each.name == "aitw":
         return said.partition("[")[2].partition("]")[0]
     if each.name == "brief":
-        return said.split()[0]
+        return said.split(maxsplit=1)[0]
     if each.name.startswith("ui_tars"):
         return said.removeprefix("Action: ").partition("(")[0]
     return said.replace(" ", "").partition('"action":"')[2].partition('"')[0] or said.split('"')[3]

@@ -2,7 +2,8 @@
 
 Elements are pointed at by their numbers in the prompt, so prompts in this dialect need no positions. A point that is
 the middle of no listed element is written as two shares of the screen, with three decimals. Texts are quoted as in
-JSON, so every action is one line; the first line that is an action counts.
+JSON, so every action is one line; the first line that is an action counts. Only a text shows where it ends: `tap 12`
+that breaks off is `tap 1`, so the longest answer that a model may give should hold any number.
 
 Sources: `distrl.types`.
 """

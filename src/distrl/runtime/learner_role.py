@@ -160,7 +160,13 @@ def _clone_stream(life: Life, parts: LearnerParts, sight: RecentFrames) -> tuple
 
 
 def _write_cloned(life: Life, now: Cloned) -> None:
-    figures = {"samples": now.samples, "loss": now.loss, "certain": now.certain, "per_s": now.per_s}
+    figures = {
+        "samples": now.samples,
+        "loss": now.loss,
+        "certain": now.certain,
+        "per_s": now.per_s,
+        "left_out": now.left_out,
+    }
     life.metrics.write("warm_start", role="learner", **{f"warm_start/{name}": value for name, value in figures.items()})
 
 

@@ -62,6 +62,7 @@ METRICS: dict[str, Metric] = {
         _metric("warm_start/samples", "steps", "demonstrated steps that have been cloned, each pass counted", "rises steadily, to warm_start.samples or as far as warm_start.minutes allow"),
         _metric("warm_start/loss", "nats", "mean of -log pi over the last batches, before they were learnt", "falls"),
         _metric("warm_start/certain", "share", "demonstrated choices of the last batches that had more than half of the probability", "rises"),
+        _metric("warm_start/left_out", "batches", "batches so far whose gradient was no number: nothing was learnt from them", "0"),
         _metric("warm_start/per_s", "steps/s", "steps cloned per second so far", "2,000 and more on a large GPU"),
         _metric("gpu/utilisation", "share", "time of the last two seconds in which a GPU computed anything, as its driver says", "above 0.8 while training"),
         _metric("gpu/memory_mb", "MB", "memory in use on a GPU", "below what it has"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.devices.sim.latency import RESET_S, SLOW_FACTOR, STALL_S
 from distrl.experience.store import ExperienceStore
 from distrl.rollout.rounds import EqualShares, NoRounds, Rounds, SharedRound
-from distrl.runtime.assembly import episode_limits, make_devices, make_rounds
+from distrl.runtime.assembly import episode_limits, make_devices, make_rounds, prepare_torch
 from distrl.runtime.run_folder import RunFolder
 from distrl.types import Value
 from support.trajectories import make_trajectory
@@ -72,3 +73,9 @@ def test_phones_that_take_hardly_any_time_leave_some_for_decisions(changes: dict
 def test_limits_that_are_given_are_taken_as_they_are() -> None:
     given = limits(rollout__episode_budget_s=7.0, rollout__step_deadline_s=3.0, devices__latency__time_scale=2.0)
     assert given == (7.0, 3.0)
+
+
+def test_no_role_learns_through_attention_that_makes_nan_of_finite_numbers() -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    prepare_torch()
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

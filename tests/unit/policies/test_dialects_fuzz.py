@@ -104,7 +104,8 @@ def test_an_answer_that_breaks_off_before_its_action_is_whole_is_unparsed(each: 
     whole = said.removesuffix("\n</tool_call>")
     for length in range(len(whole)):
         check(each.parse(whole[:length], PICTURE))
-    if said:
+    # A brief action has no sign at its end, except where it quotes a text: `tap 1` may be the beginning of `tap 12`.
+    if said and (each.name != "brief" or said.endswith('"')):
         assert isinstance(each.parse(whole[: len(whole) - 1], PICTURE), Unparsed)
 
 

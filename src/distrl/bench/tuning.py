@@ -1,8 +1,7 @@
 """`distrl bench tuning`: how the settings of the compared methods were chosen, with as many tries for each of them.
 
 Every try is a laboratory run on the tuning split, with a seed that no reported figure has. The mean over all arenas
-decides. Ours and its synchronous rival are tried once more as they are compared at equal wall-clock. The tables of
-`methods` hold what came of it.
+decides, and the tables of `methods` hold what came of it. `distrl bench timed_tuning` does the same for equal wall-clock.
 """
 
 from __future__ import annotations
@@ -21,27 +20,18 @@ from distrl.bench.methods import (
     AS_PUBLISHED,
     CLONING,
     DIGIRL,
-    FIRST,
     GENTLE,
     HASTE,
-    LOCKSTEP,
     OURS,
-    RIVAL,
+    TUNING_SEED,
     LabBudget,
     Method,
-    TimedBudget,
     resolve,
 )
 from distrl.bench.parts import parts_for
-from distrl.bench.timed_runs import Timed, run_timed
 
 TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
-TUNING_CLOCK = TimedBudget(minutes=5, points=4, curve_tasks=100, split="tune")
-QUICK_TUNING_CLOCK = TimedBudget(minutes=0.3, points=1, most_test_tasks=20, split="tune", settings=HASTE)
-TUNING_SEED = 100
-"""The first seed of tuning runs; no reported figure has it."""
-
 CANDIDATES = (
     Method(name=OURS, settings=GENTLE),
     Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
@@ -87,30 +77,6 @@ OWN_TRIES = {
 """What was tried for each algorithm, on top of what its settings were before: the same number for all."""
 
 
-UNTUNED_SCHEMES = (
-    Method(name=OURS),
-    Method(name=RIVAL, settings={**DIGIRL, **AS_PUBLISHED, **LOCKSTEP}),
-)
-TIMED_TRIES = {
-    OURS: (
-        Method(name="as it is"),
-        Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
-        Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
-        Method(name="half the updates", settings={"learner.updates_per_episode": "0.5"}),
-        Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
-        Method(name="batches of 32", settings={"learner.batch_trajectories": "32"}),
-    ),
-    RIVAL: (
-        Method(name="as it is"),
-        Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
-        Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
-        Method(name="twice the updates", settings={"learner.updates_per_episode": "2.0"}),
-        Method(name="half the updates", settings={"learner.updates_per_episode": "0.5"}),
-        Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
-    ),
-}
-"""What was tried at equal wall-clock; the schemes of the same algorithm share what came of it."""
-
 MEAN = "mean"
 
 
@@ -121,9 +87,6 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
     """By method and try, success in each arena and the mean of them."""
     best: dict[str, str]
     """By method, the try with the highest mean."""
-    timed: dict[str, dict[str, float]]
-    """At equal wall-clock: by method and try, success at the end of the budget."""
-    timed_best: dict[str, str]
     tries_each: int
     seeds: int
     first_seed: int
@@ -133,10 +96,8 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> TuningFigures:
     """The figures, as `distrl bench tuning` reports them."""
-    budget, clock = (QUICK_TUNING_LAB, QUICK_TUNING_CLOCK) if options.quick else (TUNING_LAB, TUNING_CLOCK)
-    seeds, parts = options.seeds or 1, parts_for(options)
-    timed = run_timed(timed_tries(), FIRST, clock, range(TUNING_SEED, TUNING_SEED + seeds), parts)
-    return sum_up(run_labs(entries(), budget, seeds, parts, first_seed=TUNING_SEED), timed, budget)
+    budget, seeds = QUICK_TUNING_LAB if options.quick else TUNING_LAB, options.seeds or 1
+    return sum_up(run_labs(entries(), budget, seeds, parts_for(options), first_seed=TUNING_SEED), budget)
 
 
 def tries_for(method: Method) -> tuple[Method, ...]:
@@ -154,19 +115,7 @@ def entries() -> list[Entry]:
     ]
 
 
-def timed_tries() -> list[Method]:
-    """Every try at equal wall-clock, ours and its rival's in turn, so that each runs beside the other's."""
-    rows = [
-        [
-            Method(name=f"{scheme.name}: {one.name}", settings={**scheme.settings, **one.settings})
-            for one in TIMED_TRIES[scheme.name]
-        ]
-        for scheme in UNTUNED_SCHEMES
-    ]
-    return [one for pair in zip(*rows, strict=True) for one in pair]
-
-
-def sum_up(runs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget) -> TuningFigures:
+def sum_up(runs: Sequence[Ran], budget: LabBudget) -> TuningFigures:
     """The tries of each method, and the best of them."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for ran in runs:
@@ -178,19 +127,9 @@ def sum_up(runs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget) -> Tu
     return TuningFigures(
         tries=found,
         best={method: max(tries, key=lambda name: tries[name][MEAN]) for method, tries in found.items()},
-        timed=(by_clock := _by_clock(timed)),
-        timed_best={method: max(tries, key=lambda name: tries[name]) for method, tries in by_clock.items()},
         tries_each=len(next(iter(found.values()))),
         seeds=len(runs[0].results),
         first_seed=TUNING_SEED,
         budget=budget,
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for ran in runs),
     )
-
-
-def _by_clock(timed: Sequence[Timed]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for one in timed:
-        method, _, name = one.method.name.partition(": ")
-        found.setdefault(method, {})[name] = round(float(one.outcomes_ST().mean()), 4)
-    return found

@@ -31,7 +31,8 @@ from distrl.bench.methods import (
     tuning_of,
 )
 from distrl.bench.staleness import BOUNDS, CORRECTIONS, QUICK_BOUNDS, QUICK_STALE_LAB, STALE_LAB
-from distrl.bench.tuning import CANDIDATES, TIMED_TRIES, tries_for
+from distrl.bench.timed_tuning import TIMED_TRIES
+from distrl.bench.tuning import CANDIDATES, tries_for
 from distrl.config.load import config_hash, load_config
 from distrl.errors import ConfigError
 from distrl.evaluation.evaluate import held_out

@@ -16,8 +16,8 @@ from math import log
 import torch
 from torch import Tensor
 
-from distrl.algorithms.aride import value_loss
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
+from distrl.algorithms.losses import value_loss
 from distrl.algorithms.targets import lambda_returns
 from distrl.config.schema import AlgorithmConfig
 

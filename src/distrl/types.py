@@ -107,7 +107,7 @@ class Unparsed(msgspec.Struct, frozen=True, tag="unparsed"):
 
 Action = Tap | LongPress | Swipe | TypeText | Press | Wait | Finish | Unparsed
 
-DialectName = Literal["json", "aitw", "qwen2.5_vl", "qwen3_vl", "ui_tars", "ui_tars_1.5", "android_world"]
+DialectName = Literal["json", "aitw", "qwen2.5_vl", "qwen3_vl", "ui_tars", "ui_tars_1.5", "android_world", "brief"]
 """A format in which a model writes its actions: see `distrl.policies.dialects`."""
 
 

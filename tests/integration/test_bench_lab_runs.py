@@ -65,3 +65,21 @@ def test_outcomes_and_curves_are_given_seed_by_seed() -> None:
         entry=ARIDE, results=[LabResult(curve=[], outcomes=[True, False]), LabResult(curve=[], outcomes=[True, True])]
     )
     assert np.array_equal(ran.outcomes_ST(), [[1.0, 0.0], [1.0, 1.0]])
+
+
+def test_runs_that_begin_alike_share_their_warm_start_and_others_do_not(tmp_path: Path) -> None:
+    run_labs([ARIDE, CLONE], BUDGET, 1, Parts(tmp_path))
+    assert len(list(tmp_path.glob("warm-*.safetensors"))) == 1
+    more = Entry(method=Method(name="more", settings={"rollout.history": "2"}), arena=ARENA)
+    run_labs([more], BUDGET, 1, Parts(tmp_path))
+    assert len(list(tmp_path.glob("warm-*.safetensors"))) == 2
+
+
+def test_whether_a_warm_start_was_made_or_found_changes_nothing(tmp_path: Path) -> None:
+    first = run_labs([ARIDE], BUDGET, 1, Parts(tmp_path))
+    for made in tmp_path.glob("labjob-*"):
+        made.unlink()
+    again = run_labs([ARIDE], BUDGET, 1, Parts(tmp_path))
+    assert [point.losses for point in first[0].results[0].curve] == [
+        point.losses for point in again[0].results[0].curve
+    ]

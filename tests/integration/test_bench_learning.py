@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distrl.bench import ablation, efficiency, staleness, success
+from distrl.bench import ablation, efficiency, staleness, success, timed_tuning, tuning
+from distrl.bench.ablation import VARIANTS
 from distrl.bench.base import BenchOptions, describe, find, keep
 from distrl.bench.lab import Point
 from distrl.bench.lab_runs import Entry, LabResult, Ran
-from distrl.bench.methods import ARENAS, BOUNDS, CLOCK, CORRECTIONS, EVERYDAY, LAB, VARIANTS, Arena, Method
+from distrl.bench.matcher import GivenAway
+from distrl.bench.methods import ARENAS, CLOCK, EVERYDAY, LAB, Arena, Method
+from distrl.bench.staleness import BOUNDS, CORRECTIONS, STALE_LAB
 from distrl.bench.timed_runs import Timed
 from distrl.bench.timed_versions import TimedResult
 from distrl.errors import UsageError
@@ -21,6 +24,7 @@ from support.summaries import a_summary
 SEEDS, TASKS = 5, 50
 OURS, DIGIRL, CLONE = Method(name="aride"), Method(name="digirl"), Method(name="filtered_bc")
 SYNC = Method(name="digirl_sync")
+AWAY = {"everyday": GivenAway(fulfilled=0.01, right_steps=0.3, test_tasks=TASKS)}
 MOMENTS = np.linspace(0.0, CLOCK.wall_s, CLOCK.points + 1)
 
 
@@ -59,7 +63,7 @@ def compared() -> success.SuccessFigures:
     shares = ((OURS, 0.6), (DIGIRL, 0.5), (CLONE, 0.4))
     labs = [ran(method, share, arena=arena) for arena in ARENAS for method, share in shares]
     clock = [timed(OURS, reaches_at_s=CLOCK.wall_s / 2), timed(SYNC, reaches_at_s=2 * CLOCK.wall_s)]
-    return success.sum_up(labs, clock, LAB, CLOCK)
+    return success.sum_up(labs, clock, (LAB, CLOCK), AWAY)
 
 
 def test_success_reports_both_comparisons_under_the_agreed_names() -> None:
@@ -79,7 +83,9 @@ def test_success_reports_both_comparisons_under_the_agreed_names() -> None:
 
 def test_a_rival_that_is_not_there_is_none_and_not_an_error() -> None:
     labs = [ran(method, 0.5, arena=arena) for arena in ARENAS for method in (OURS, CLONE)]
-    found = success.sum_up(labs, [timed(OURS, reaches_at_s=300.0), timed(CLONE, reaches_at_s=400.0)], LAB, CLOCK)
+    found = success.sum_up(
+        labs, [timed(OURS, reaches_at_s=300.0), timed(CLONE, reaches_at_s=400.0)], (LAB, CLOCK), AWAY
+    )
     assert (found.relative_vs_digirl, found.relative_low, found.relative_vs_async_digirl) == (None, None, None)
     assert set(found.relative_wall_clock) == {"filtered_bc"}
 
@@ -120,6 +126,15 @@ def test_a_rival_that_does_not_get_there_makes_the_speedup_a_lower_bound() -> No
     assert (found.bound, found.censored) == ("lower", {"aride": 0, "digirl_sync": 5})
     assert found.wall_s["digirl_sync"] == CLOCK.wall_s
     assert found.speedup_vs_digirl_sync == pytest.approx(CLOCK.wall_s / found.wall_s["aride"], rel=0.01)
+    assert found.low is not None
+    assert found.high is None, "it may be any faster than that"
+
+
+def test_an_earlier_target_is_reached_earlier() -> None:
+    race = efficiency.Race(rival=timed(SYNC, reaches_at_s=CLOCK.wall_s), budget=CLOCK)
+    ours, theirs = timed(OURS, reaches_at_s=CLOCK.wall_s / 3), timed(SYNC, reaches_at_s=CLOCK.wall_s)
+    assert race.speedup(ours, theirs, 0.5).value == pytest.approx(3.0, rel=0.2)
+    assert efficiency.choose_target(theirs.curve_SK(), 0.5) < efficiency.choose_target(theirs.curve_SK(), 0.9)
 
 
 def test_censoring_of_ours_is_said_as_well() -> None:
@@ -154,21 +169,62 @@ def test_ablation_reports_each_variant_and_its_distance_from_the_default() -> No
 # --- staleness --------------------------------------------------------------------------------------------------------
 
 
-def test_staleness_reports_arrays_of_one_length_and_what_is_tolerated() -> None:
-    shares = {"corrected": [0.6, 0.6, 0.6, 0.6, 0.6, 0.6], "corrected_fully": [0.6, 0.6, 0.6, 0.6, 0.3, 0.6]}
-    shares["uncorrected"] = [0.6, 0.4, 0.6, 0.6, 0.6, 0.6]
-    runs = {name: [ran(CORRECTIONS[name], share) for share in row] for name, row in shares.items()}
-    found = staleness.sum_up(runs, BOUNDS, LAB)
+def stale_runs(shares: dict[str, list[float]]) -> dict[str, dict[int, Ran]]:
+    found = {}
+    for name, row in shares.items():
+        bounds = staleness.bounds_for(name, BOUNDS)
+        found[name] = {bound: ran(CORRECTIONS[name], share) for bound, share in zip(bounds, row, strict=True)}
+    return found
+
+
+def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
+    shares = {
+        "corrected": [0.6, 0.6, 0.6, 0.6, 0.6, 0.6],
+        "uncorrected": [0.6, 0.4, 0.6, 0.6, 0.6, 0.6],
+        "signed_corrected": [0.5, 0.4],
+        "signed_uncorrected": [0.5, 0.2],
+        "ppo_corrected": [0.5, 0.5],
+        "ppo_uncorrected": [0.5, 0.3],
+    }
+    found = staleness.sum_up(stale_runs(shares), BOUNDS, STALE_LAB)
     assert found.bounds == [0, 1, 2, 4, 8, 16]
     assert (found.corrected, found.uncorrected) == (shares["corrected"], shares["uncorrected"])
-    assert [len(row) for row in found.intervals.values()] == [6, 6, 6]
-    assert found.tolerated == {"corrected": 16, "corrected_fully": 4, "uncorrected": 0}
+    assert found.tolerated["corrected"] == 16
+    assert found.tolerated["uncorrected"] == found.tolerated["signed_corrected"] == 0
+    assert set(found.correction_at_8) == {"corrected", "signed_corrected", "ppo_corrected"}
+    gained, lost = found.correction_at_8["signed_corrected"], found.loss_at_8["ppo_uncorrected"]
+    assert gained is not None
+    assert lost is not None
+    assert (gained[0], lost[0]) == (pytest.approx(0.2), pytest.approx(-0.2))
 
 
-def test_a_lag_leaves_episodes_as_long_in_the_replay_as_no_lag() -> None:
+def test_a_lag_leaves_episodes_as_long_in_the_replay_as_no_lag_and_nothing_else_is_stale() -> None:
     none, long = (staleness.entry(CORRECTIONS["corrected"], bound) for bound in (0, 16))
     assert (none.lag, long.lag) == (0, 16)
-    assert (none.settings, long.settings) == ({"replay.max_staleness": "8"}, {"replay.max_staleness": "24"})
+    assert (none.settings["replay.max_staleness"], long.settings["replay.max_staleness"]) == ("8", "24")
+    assert none.settings["replay.keep_successes"] == "false"
+
+
+# --- tuning -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_try_is_that_with_the_best_mean_over_all_arenas() -> None:
+    shares = {"a": (0.5, 0.1), "b": (0.2, 0.5)}
+    runs = [
+        ran(Method(name=f"aride: {name}"), both[number], arena=arena)
+        for number, arena in enumerate(ARENAS)
+        for name, both in shares.items()
+    ]
+    found = tuning.sum_up(runs, LAB)
+    assert found.best == {"aride": "b"}
+    assert found.tries["aride"]["a"] == {"everyday": 0.5, "shopping": 0.1, "mean": 0.3}
+    assert found.tries_each == 2
+
+
+def test_the_best_try_at_equal_wall_clock_is_that_which_ends_highest() -> None:
+    races = [timed(Method(name=f"aride: {name}"), reaches_at_s=at_s) for name, at_s in (("a", 100.0), ("b", 1e4))]
+    found = timed_tuning.sum_up(races, CLOCK)
+    assert (found.best, found.tries_each, found.tune_tasks) == ({"aride": "a"}, 2, TASKS)
 
 
 @pytest.mark.parametrize("name", ["success", "efficiency", "ablation", "staleness"])

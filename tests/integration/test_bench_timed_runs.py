@@ -35,7 +35,7 @@ def published(*moments_s: float) -> list[PolicyVersion]:
 
 
 def test_rivals_of_one_seed_run_together_and_those_left_over_meet_their_like() -> None:
-    pairs = group_rivals([ONE, TWO, THREE], 3, 2)
+    pairs = group_rivals([ONE, TWO, THREE], range(3), 2)
     assert pairs == [
         [(ONE, 0), (TWO, 0)],
         [(ONE, 1), (TWO, 1)],
@@ -43,7 +43,14 @@ def test_rivals_of_one_seed_run_together_and_those_left_over_meet_their_like() -
         [(THREE, 0), (THREE, 1)],
         [(THREE, 2)],
     ]
-    assert group_rivals([ONE, TWO], 2, 1) == [[(ONE, 0)], [(TWO, 0)], [(ONE, 1)], [(TWO, 1)]]
+    assert group_rivals([ONE, TWO], range(2), 1) == [[(ONE, 0)], [(TWO, 0)], [(ONE, 1)], [(TWO, 1)]]
+
+
+def test_the_first_method_runs_beside_every_other_in_its_turn() -> None:
+    four = Method(name="four")
+    pairs = group_rivals([ONE, TWO, THREE, four], (7, 8, 9), 2)
+    assert [pair[1][0] for pair in pairs if pair[0][0] == ONE] == [TWO, THREE, four]
+    assert {method.name for pair in pairs for method, seed in pair if seed == 8} == {"one", "two", "three", "four"}
 
 
 def test_the_newest_version_counts_and_what_comes_after_the_budget_does_not() -> None:
@@ -110,14 +117,14 @@ class Played:
 def test_runs_are_trained_in_pairs_then_evaluated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(tmp_path)
     played = Played(parts, monkeypatch)
-    found = run_timed([ONE, TWO], ARENA, BUDGET, 1, parts)
+    found = run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
     assert played.asked == [
         ["train one, seed 0", "train two, seed 0"],
         ["evaluate one, seed 0", "evaluate two, seed 0"],
     ]
     assert [one.method.name for one in found] == ["one", "two"]
     assert list(tmp_path.glob("*.run")) == [], "evaluated, the runs are not needed any more"
-    assert run_timed([ONE, TWO], ARENA, BUDGET, 1, parts) == found
+    assert run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts) == found
     assert len(played.asked) == 2
 
 
@@ -128,12 +135,12 @@ def test_what_was_trained_is_not_trained_again_after_an_interruption(
     played = Played(parts, monkeypatch)
     played.broken = {"one, seed 1"}
     with pytest.raises(DistrlError, match="one, seed 1"):
-        run_timed([ONE, TWO], ARENA, BUDGET, 2, parts)
+        run_timed([ONE, TWO], ARENA, BUDGET, range(2), parts)
     assert list(tmp_path.glob("*.run/*/experience")) == [], "only weights are kept for the evaluation"
     kept = sorted(file.name for file in tmp_path.glob("*.run/*/weights/*.safetensors"))
     assert kept == ["v000000.safetensors", "v000000.safetensors", "v000001.safetensors", "v000001.safetensors"]
     played.broken, played.asked = set(), []
-    run_timed([ONE, TWO], ARENA, BUDGET, 2, parts)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(2), parts)
     assert played.asked[0] == ["train one, seed 1", "train two, seed 1"]
     assert sorted(played.asked[1]) == [f"evaluate {name}, seed {seed}" for name in ("one", "two") for seed in (0, 1)]
 
@@ -141,30 +148,30 @@ def test_what_was_trained_is_not_trained_again_after_an_interruption(
 def test_half_a_pair_is_run_again_with_its_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(tmp_path)
     played = Played(parts, monkeypatch)
-    run_timed([ONE, TWO], ARENA, BUDGET, 1, parts)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
     sorted(tmp_path.glob("timedjob-*.json"))[0].unlink()
     played.asked = []
-    run_timed([ONE, TWO], ARENA, BUDGET, 1, parts)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
     assert played.asked[0] == ["train one, seed 0", "train two, seed 0"]
 
 
 def test_a_method_has_each_core_in_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(Parts(tmp_path), monkeypatch)
     monkeypatch.setattr(timed_runs, "usable_cores", lambda: [4, 5, 6])
-    run_timed([ONE, TWO], ARENA, BUDGET, 2, Parts(tmp_path))
+    run_timed([ONE, TWO], ARENA, BUDGET, range(2), Parts(tmp_path))
     assert played.cores == {"one, seed 0": 4, "two, seed 0": 5, "one, seed 1": 5, "two, seed 1": 4}
 
 
 def test_a_run_that_somebody_stopped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Played(Parts(tmp_path), monkeypatch, interrupted=True)
     with pytest.raises(DistrlError, match="one, seed 0 ended before its budget was spent"):
-        run_timed([ONE, TWO], ARENA, BUDGET, 1, Parts(tmp_path))
+        run_timed([ONE, TWO], ARENA, BUDGET, range(1), Parts(tmp_path))
 
 
 def test_a_run_beside_another_rival_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(tmp_path)
     played = Played(parts, monkeypatch)
-    run_timed([ONE, TWO], ARENA, BUDGET, 1, parts)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
     played.asked = []
-    run_timed([ONE, THREE], ARENA, BUDGET, 1, parts)
+    run_timed([ONE, THREE], ARENA, BUDGET, range(1), parts)
     assert played.asked[0] == ["train one, seed 0", "train three, seed 0"]

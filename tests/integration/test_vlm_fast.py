@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
-from distrl.policies.vlm.fast_decode import Decoder, Decoding, attend_grouped, log_chances
-from distrl.policies.vlm.fast_generation import FastGenerate, suits
+from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped, log_chances
+from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
 from distrl.policies.vlm.fast_vision import Lengths, attend_packed, speed_up_vision
 from distrl.policies.vlm.generation import generate
@@ -143,6 +144,38 @@ def test_new_weights_change_the_next_answer_of_the_same_decoder(model: Any) -> N
     assert not torch.allclose(before, after)
 
 
+@pytest.mark.parametrize("needed", [3, None])
+def test_no_more_tokens_are_made_once_every_answer_that_is_needed_has_ended(model: Any, needed: int | None) -> None:
+    inputs = prompts(model, 4)
+    greedy = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=NEVER)
+    longest = inputs["input_ids"].shape[1]
+    whole = Decoder(model, batch=4, longest_prompt=longest, decoding=greedy).answer(inputs)[0].token_BA
+    ends = tuple(set(whole[:needed, 0].tolist()))
+    ending = msgspec.structs.replace(greedy, ends=ends)
+    found = Decoder(model, batch=4, longest_prompt=longest, decoding=ending).answer(inputs, rows=needed)[0].token_BA
+    assert torch.equal(found[:, :LOOK_EVERY], whole[:, :LOOK_EVERY])
+    assert not found[:, LOOK_EVERY:].any()
+    never_said = msgspec.structs.replace(greedy, ends=(NEVER[0],))
+    again = Decoder(model, batch=4, longest_prompt=longest, decoding=never_said).answer(inputs, rows=needed)[0].token_BA
+    assert torch.equal(again, whole)
+
+
+def test_a_fused_adapter_adds_what_peft_adds_and_learns_what_peft_learns() -> None:
+    policy = shake(tiny_vlm("text"))
+    layer = policy.network.base.model.layers[0].mlp.gate_proj
+    x = torch.randn(2, 3, 64, requires_grad=True)
+    trained = [x, layer.lora_A["default"].weight, layer.lora_B["default"].weight]
+    stock = layer(x)
+    expected = torch.autograd.grad(stock.square().sum(), trained)
+    fuse_layers(layer)
+    assert "forward" in layer.__dict__
+    torch.testing.assert_close(layer(x), stock)
+    for mine, theirs in zip(torch.autograd.grad(layer(x).square().sum(), trained), expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    with torch.no_grad(), policy.network.model.disable_adapter():
+        torch.testing.assert_close(layer(x), layer.base_layer(x))
+
+
 # --- through the policy ---------------------------------------------------------------------------------------------
 
 FAST = ("qwen2.5-vl", "qwen3-vl", "text")
@@ -179,6 +212,43 @@ def test_without_temperature_both_ways_say_the_same(family: str) -> None:
         for policy in (fast, stock)
     ]
     assert said[0] == said[1]
+
+
+def test_a_decoder_serves_shorter_prompts_too_and_the_one_unused_for_longest_makes_room() -> None:
+    fast, _ = pair("text")
+    answer = FastGenerate()
+    decoding = Decoding(num_tokens=2, temperature=0.0)
+    long = answer._decoder(fast.network.base, 1, 256, decoding)
+    assert answer._decoder(fast.network.base, 1, 128, decoding) is long
+    assert answer._decoder(fast.network.base, 1, 384, decoding) is not long
+    for batch in range(2, 2 + MOST_DECODERS - 2):
+        answer._decoder(fast.network.base, batch, 128, decoding)
+    assert answer._decoder(fast.network.base, 1, 256, decoding) is long
+    answer._decoder(fast.network.base, 64, 128, decoding)
+    assert len(answer._decoders) == MOST_DECODERS
+    assert (1, 384, decoding) not in answer._decoders
+    assert answer._decoder(fast.network.base, 1, 256, decoding) is long
+
+
+@pytest.mark.parametrize("way", [FastGenerate, lambda: generate])
+def test_merged_adapters_answer_as_adapters_apart_do_and_leave_the_weights_as_they_were(way: Any) -> None:
+    merged, apart = shake(tiny_vlm("text", generate=way(), merge=True)), tiny_vlm("text", generate=way())
+    frozen = {name: w.clone() for name, w in merged.network.named_parameters() if not w.requires_grad}
+    for seed in (0, 1, 2):
+        shake(merged, seed=seed)
+        apart.restore(merged.dump(), source="the other")
+        said = [
+            policy.decide(mixed_screens(), temperature=1.0, generator=torch.Generator().manual_seed(seed))
+            for policy in (merged, apart)
+        ]
+        assert [d.choice for d in said[0]] == [d.choice for d in said[1]]
+        assert [d.logp for d in said[0]] == pytest.approx([d.logp for d in said[1]], abs=2e-4)
+    assert any(not torch.equal(w, frozen[name]) for name, w in merged.network.named_parameters() if name in frozen)
+    scores = merged.score([merged.encode(s) for s in mixed_screens()], [d.choice for d in said[0]])
+    assert scores.logp_N.tolist() == pytest.approx([d.logp for d in said[0]], abs=2e-4)
+    scores.logp_N.sum().backward()  # type: ignore[no-untyped-call]
+    assert all(w.grad is not None for name, w in merged.network.named_parameters() if "lora_" in name)
+    assert all(torch.equal(w, frozen[name]) for name, w in merged.network.named_parameters() if name in frozen)
 
 
 def test_the_generator_decides_what_is_sampled() -> None:

@@ -87,7 +87,7 @@ def test_a_model_goes_from_demonstrations_over_updates_to_a_folder(family: str, 
             examples,
             WarmStartConfig(epochs=epochs, learning_rate=2e-2),
             random=Random(0),
-            beat=lambda share: None,
+            tell=lambda now: None,
         )
         for epochs in (1, 4)
     ]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -12,7 +14,9 @@ from distrl.policies.vlm.faults import MOST_IN_A_ROW
 from distrl.policies.vlm.generation import Answered, Sampler, Sampling, generate
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.policy import VlmPolicy
-from distrl.policies.vlm.tokens import Inputs, Vocabulary, entropy_of, log_chances
+from distrl.policies.vlm.prompt import Encoded
+from distrl.policies.vlm.texts import Texts
+from distrl.policies.vlm.tokens import Inputs, Vocabulary, close_up, entropy_of, log_chances
 from distrl.types import Decision, Finish, Observation, Tap, TypeText, Unparsed
 from support.vlms import FAMILIES, mixed_screens, seen, shake, tiny_vlm
 
@@ -83,6 +87,23 @@ def test_the_likeliest_answer_is_the_same_alone_and_in_company(family: str) -> N
     assert together == alone
 
 
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "text"])
+def test_an_answer_ends_with_its_first_end_and_counts_nothing_after_it(family: str) -> None:
+    policy, screens = tiny_vlm(family), mixed_screens()
+    many = tuple(range(1, len(policy.tokenizer), 5))  # so that some answers end soon
+    policy.vocabulary = msgspec.structs.replace(policy.vocabulary, ends=many)
+    decisions = decide(policy, screens * 2)
+    assert len({len(decision.choice) for decision in decisions}) > 2
+    for decision in decisions:
+        ended = [token in many for token in decision.choice]
+        assert not any(ended[:-1])
+        assert ended[-1] or len(ended) == policy.config.answer_tokens
+    with torch.no_grad():
+        again = score(policy, screens * 2, [decision.choice for decision in decisions])
+    assert again.logp_N.tolist() == pytest.approx([decision.logp for decision in decisions], abs=1e-4)
+    assert again.entropy_N.tolist() == pytest.approx([decision.entropy for decision in decisions], abs=1e-4)
+
+
 def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     draws, vocabulary = 4000, Vocabulary(ends=(0,), padding=0, forbidden=(2,))
     sampling = Sampling(
@@ -121,23 +142,32 @@ def test_a_model_that_could_look_reads_elements_alone_where_told_to() -> None:
 # learning
 
 
-def gradients(**settings: Any) -> dict[str, torch.Tensor]:
-    policy, screens = shake(tiny_vlm("qwen3-vl", **settings)), mixed_screens()
+def gradients(family: str, **settings: Any) -> dict[str, torch.Tensor]:
+    policy, screens = shake(tiny_vlm(family, **settings)), mixed_screens()
     choices = [policy.imitate(screen, Tap(0.5, 0.05)) or () for screen in screens]
     scores = score(policy, screens, choices)
     (scores.logp_N.sum() + 0.1 * scores.entropy_N.sum() + scores.value_logit_N.sum()).backward()  # type: ignore[no-untyped-call]
     return {name: weights.grad for name, weights in policy.network.named_parameters() if weights.grad is not None}
 
 
-def test_the_gradient_does_not_depend_on_how_the_prompts_are_parted() -> None:
-    whole = gradients(score_batch=4, answer_tokens=40)
+@pytest.mark.parametrize("family", ["qwen3-vl", "text"])
+def test_the_gradient_does_not_depend_on_how_the_prompts_are_parted(family: str) -> None:
+    whole = gradients(family, score_batch=4, answer_tokens=40)
     assert sum(bool(gradient.any()) for gradient in whole.values()) == len(whole)
     for other in (
-        gradients(score_batch=1, answer_tokens=40),
-        gradients(score_batch=3, answer_tokens=40, gradient_checkpointing=True),
+        gradients(family, score_batch=1, answer_tokens=40),
+        gradients(family, score_batch=3, answer_tokens=40, gradient_checkpointing=True),
     ):
         assert whole.keys() == other.keys()
         assert all(torch.allclose(whole[name], other[name], rtol=1e-3, atol=1e-4) for name in whole)
+
+
+def test_the_critic_reads_the_model_and_does_not_bend_it() -> None:
+    policy = shake(tiny_vlm())
+    score(policy, [seen()], [()]).value_logit_N.sum().backward()  # type: ignore[no-untyped-call]
+    reached = {name for name, weights in policy.network.named_parameters() if weights.grad is not None}
+    assert reached
+    assert all(name.startswith("value.") for name in reached)
 
 
 def test_an_empty_choice_is_scored_for_its_value_alone() -> None:
@@ -252,6 +282,52 @@ def test_a_score_that_is_no_number_is_kept_out_of_the_gradient() -> None:
     assert found
     assert all(bool(gradient.isfinite().all()) for gradient in found)
     assert policy.soundness.skipped == 1
+
+
+def test_an_update_of_such_scores_alone_changes_nothing() -> None:
+    policy = shake(tiny_vlm("text"))
+    poison(policy, "Z")
+    score(policy, [seen(instruction="Z")], [(5, 1)]).logp_N.sum().backward()  # type: ignore[no-untyped-call]
+    assert all(weights.grad is None for weights in policy.network.parameters())
+
+
+def test_no_attention_of_a_language_model_is_masked_while_it_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks: list[torch.Tensor | None] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def watched(*given: Any, **named: Any) -> torch.Tensor:
+        masks.append(named.get("attn_mask"))
+        return attend(*given, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    policy, screens = tiny_vlm("text", score_batch=4), mixed_screens()
+    score(policy, screens, [(5, 1), (5,), (5, 6, 1), (1,)])
+    assert masks
+    assert all(mask is None for mask in masks)
+
+
+def test_rows_are_closed_up_and_filled_up_behind() -> None:
+    inputs, last_B = close_up([[5, 6, 7], [8]], [(9,), (3, 4)], padding=0)
+    assert inputs["input_ids"].tolist() == [[5, 6, 7, 9], [8, 3, 4, 0]]
+    assert last_B.tolist() == [2, 0]
+
+
+def test_tokens_are_made_once_for_what_is_remembered() -> None:
+    asked: list[str] = []
+
+    def tokens(encoded: Sequence[Encoded]) -> list[list[int]]:
+        asked.extend(item.text for item in encoded)
+        return [[len(item.text)] for item in encoded]
+
+    texts = Texts(tokens, most=2)
+    a, bb, ccc = (Encoded(text=text) for text in ("a", "bb", "ccc"))
+    assert [list(row) for row in texts.ids([a, bb, a])] == [[1], [2], [1]]
+    assert [list(row) for row in texts.ids([ccc, bb, a])] == [[3], [2], [1]]
+    assert asked == ["a", "bb", "ccc"]
+    texts.ids([bb, ccc])
+    assert asked == ["a", "bb", "ccc"]
+    texts.ids([a])
+    assert asked == ["a", "bb", "ccc", "a"]
 
 
 def test_nothing_but_such_answers_ends_with_the_cause() -> None:

@@ -16,9 +16,9 @@ from __future__ import annotations
 import msgspec
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
+from distrl.algorithms.losses import value_loss
 from distrl.algorithms.targets import Targets, retrace
 from distrl.config.schema import AlgorithmConfig
 
@@ -92,12 +92,6 @@ def _last(lesson: Lesson) -> Tensor:
     """True on the last step of each episode."""
     ahead_BT = torch.cat([lesson.mask_BT[:, 1:], torch.zeros_like(lesson.mask_BT[:, :1])], dim=1)
     return lesson.mask_BT & ~ahead_BT
-
-
-def value_loss(value_logit_BT: Tensor, target_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Cross-entropy on the probability of success; targets are clipped to [0, 1]."""
-    loss_BT = F.binary_cross_entropy_with_logits(value_logit_BT, target_BT.clamp(0.0, 1.0), reduction="none")
-    return mean_over(loss_BT, mask_BT)
 
 
 def push_down(lesson: Lesson, bad_BT: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from distrl.algorithms.base import Lesson, Loss, loss_of, mean_over
-from distrl.algorithms.filtered_bc import outcome_loss
 from distrl.algorithms.instruction_critic import InstructionCritic
+from distrl.algorithms.losses import outcome_loss
 from distrl.algorithms.targets import doubly_robust
 from distrl.config.schema import AlgorithmConfig
 

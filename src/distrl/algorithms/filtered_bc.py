@@ -8,11 +8,8 @@ priorities and bootstraps nothing.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from distrl.algorithms.aride import value_loss
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
+from distrl.algorithms.losses import outcome_loss
 from distrl.config.schema import AlgorithmConfig
 
 
@@ -32,10 +29,3 @@ class FilteredBC:
         entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
         total = policy + self._config.value_weight * value
         return loss_of(lesson, missed_BT, policy=policy, value=value, entropy=entropy, total=total)
-
-
-def outcome_loss(lesson: Lesson) -> tuple[Tensor, Tensor]:
-    """The loss of a critic that learns the outcome as it is, and what it has missed of it on each step."""
-    outcome_BT = lesson.success_B[:, None].expand_as(lesson.value_logit_BT)
-    missed_BT = (outcome_BT - torch.sigmoid(lesson.value_logit_BT.detach())) * lesson.mask_BT
-    return value_loss(lesson.value_logit_BT, outcome_BT, lesson.tells_BT), missed_BT

@@ -16,7 +16,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
-from distrl.algorithms.filtered_bc import outcome_loss
+from distrl.algorithms.losses import outcome_loss
 from distrl.algorithms.ppo import clipped_gain
 from distrl.config.schema import AlgorithmConfig
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from math import log
 
+import torch
 from torch import Tensor
 
-from distrl.algorithms.aride import value_loss
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
+from distrl.algorithms.losses import value_loss
 from distrl.algorithms.targets import lambda_returns
 from distrl.config.schema import AlgorithmConfig
 
@@ -53,8 +54,14 @@ def clipped_gain(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) 
     ratio_BT, clip = (lesson.logp_BT - lesson.proximal_logp_BT).exp(), config.proximal.clip
     clipped_BT = ratio_BT.clamp(1.0 - clip, 1.0 + clip)
     gain_BT = (ratio_BT * advantage_BT).minimum(clipped_BT * advantage_BT)
-    age_BT = (lesson.proximal_logp_BT - lesson.behaviour_logp_BT).clamp(max=log(config.rho_max)).exp()
-    return lesson.weight_B[:, None] * age_BT * gain_BT
+    return lesson.weight_B[:, None] * age(lesson, config) * gain_BT
+
+
+def age(lesson: Lesson, config: AlgorithmConfig) -> Tensor:
+    """The ratio that corrects for the age of the data; 1 with `importance` "none"."""
+    if config.importance == "none":
+        return torch.ones_like(lesson.proximal_logp_BT)
+    return (lesson.proximal_logp_BT - lesson.behaviour_logp_BT).clamp(max=log(config.rho_max)).exp()
 
 
 def normalised(x_BT: Tensor, mask_BT: Tensor) -> Tensor:

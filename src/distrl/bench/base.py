@@ -110,6 +110,7 @@ def _processor() -> str:
 def refuse_to_mix(folder: Path, name: str) -> Path:
     """The file for the results of `name` in `folder`, unless it holds something else."""
     file = folder / f"{name}.json"
+    _check_folder(folder)
     if not file.exists():
         return file
     try:
@@ -122,6 +123,16 @@ def refuse_to_mix(folder: Path, name: str) -> Path:
             f"{file} holds {holds}, not results of {name}", expected="a folder of its own", fix="another --out"
         )
     return file
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the folder, or say why results cannot be kept in it: a long measurement must not be lost to that."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot use {folder}: {error.strerror}", expected="a folder", fix="another --out") from None
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{folder} cannot be written to", expected="a folder of yours", fix="another --out")
 
 
 def keep(result: msgspec.Struct, kept: Kept, file: Path) -> None:

@@ -1,14 +1,15 @@
-"""What a fleet collects under three schemes: ours, DigiRL's, and a barrier as good as barriers get.
+"""What a fleet collects under three schemes: ours, DigiRL's, and a barrier that waits as little as a barrier can.
 
     async          nobody waits: devices go at their own pace and play on while the learner trains
     digirl_sync    the devices of a worker in lock-step, each worker an equal share of the round, everyone waits for the
                    last worker, and collection stops while training (arXiv 2406.11896, `multimachine` of its code)
     tuned_sync     no lock-step, one queue for all workers, so that the fast ones play more; only the end of a round and
-                   the training that follows are waited for
+                   the training that follows are waited for. Its rounds are as long as collects most: several lengths
+                   are tried first. Long rounds wait less often, and play with older weights
 
 All three are real runs of the same code (`learner.mode`, `rollout.lockstep`) with the same fleet, seeds, tasks, learner
-and updates per episode: 4 workers of 8 phones, rounds of two episodes per phone (both as in DigiRL's settings), one worker
-on a machine half as fast. Phones take as long as emulators do, with their heavy tail and stalls, times `time_scale`, so
+and updates per episode: 4 workers of 8 phones, for DigiRL's scheme rounds of two episodes per phone (both as in its
+settings), one worker on a machine half as fast. Phones take as long as emulators do, with their heavy tail and stalls, times `time_scale`, so
 that two cores are no bound; the learner's time is not scaled. Its learning rate is next to nothing: updates cost what they
 cost, but the policy stays what the warm start made it, so every scheme plays the same kind of episodes.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -32,7 +34,7 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.system.pictures import BLUE, GREEN, ORANGE, check_drawing, picture
 from distrl.bench.system.watching import Collected, Watcher, sum_up
 from distrl.config.load import config_hash, load_config
-from distrl.config.schema import Config
+from distrl.config.schema import Config, RunConfig
 from distrl.errors import RoleCrashed, UsageError
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
@@ -75,7 +77,10 @@ SCHEMES: dict[str, dict[str, Value]] = {
     "tuned_sync": {"learner.mode": "sync"},
 }
 RIVALS = ("digirl_sync", "tuned_sync")
+ROUNDS, QUICK_ROUNDS = (ROUND, 2 * ROUND, 4 * ROUND, 8 * ROUND), (ROUND, 4 * ROUND)
+"""Lengths of the rounds that are tried for `tuned_sync`."""
 SEEDS, QUICK_SEEDS, FEWEST_SEEDS = 3, 1, 2
+TRIAL_SEED = 100
 WINDOW_S, QUICK_WINDOW_S = 60.0, 30.0
 
 
@@ -122,6 +127,11 @@ class CollectionFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Share of its time that the learner would train if the fleet played at that limit."""
     time_scale: float
     round_episodes: int
+    """Of `digirl_sync`."""
+    tuned_round_episodes: int
+    """Of `tuned_sync`: the best of `rounds_tried`."""
+    rounds_tried: dict[str, float]
+    """Episodes a second of the barrier by the length of its rounds."""
     updates_per_episode: float
     restarts: int
     """Of roles, over all runs; 0 where nothing went wrong."""
@@ -134,11 +144,13 @@ def run(options: BenchOptions) -> CollectionFigures:
     seeds = num_seeds(options)
     check_drawing(options)
     window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
+    tried = try_rounds(QUICK_ROUNDS if options.quick else ROUNDS, window_s)
+    rounds = {"tuned_sync": max(tried, key=lambda length: tried[length])}
     found: dict[str, list[RunFigures]] = {name: [] for name in SCHEMES}
     for seed in range(seeds):
         for name in order(seed):
-            found[name].append(measure(scheme_config(name, seed), window_s))
-    figures = combine(found)
+            found[name].append(measure(scheme_config(name, seed, rounds.get(name, ROUND)), window_s))
+    figures = combine(found, tried)
     if options.out is not None:
         with picture(options.out, "collection") as axes:
             draw(figures, axes)
@@ -163,9 +175,17 @@ def order(seed: int) -> list[str]:
     return list(SCHEMES) if seed % 2 == 0 else list(reversed(SCHEMES))
 
 
-def scheme_config(name: str, seed: int) -> Config:
+def try_rounds(lengths: Sequence[int], window_s: float) -> dict[int, float]:
+    """What the barrier collects in a second with each length of its rounds, with a seed of its own."""
+    return {
+        length: measure(scheme_config("tuned_sync", TRIAL_SEED, length), window_s).collected.episodes_per_s
+        for length in lengths
+    }
+
+
+def scheme_config(name: str, seed: int, round_episodes: int = ROUND) -> Config:
     """The settings of a run."""
-    return load_config(None, {**SETTINGS, **SCHEMES[name], "run.seed": seed})
+    return load_config(None, {**SETTINGS, **SCHEMES[name], "run.seed": seed, "learner.round_episodes": round_episodes})
 
 
 def measure(config: Config, window_s: float) -> RunFigures:
@@ -190,7 +210,7 @@ def measure(config: Config, window_s: float) -> RunFigures:
         )
 
 
-def _rooted(config: Config, root: str) -> object:
+def _rooted(config: Config, root: str) -> RunConfig:
     return msgspec.structs.replace(config.run, root=root)
 
 
@@ -199,7 +219,7 @@ def _training_s(run: RunFolder) -> float:
     return checkpoint.state.busy_s if checkpoint else 0.0
 
 
-def combine(found: dict[str, list[RunFigures]]) -> CollectionFigures:
+def combine(found: dict[str, list[RunFigures]], tried: dict[int, float]) -> CollectionFigures:
     """All runs as one set of figures; a speed-up is the mean of the ratios of runs with the same seed."""
     ratios = {rival: _ratios(found["async"], found[rival]) for rival in RIVALS}
     ours = found["async"]
@@ -217,6 +237,8 @@ def combine(found: dict[str, list[RunFigures]]) -> CollectionFigures:
         learner_load=limit * mean(one.training_s_per_episode for one in ours),
         time_scale=TIME_SCALE,
         round_episodes=ROUND,
+        tuned_round_episodes=max(tried, key=lambda length: tried[length]),
+        rounds_tried={str(length): round(rate, 3) for length, rate in tried.items()},
         updates_per_episode=config.learner.updates_per_episode,
         restarts=sum(one.restarts for runs in found.values() for one in runs),
         seeds=len(ours),

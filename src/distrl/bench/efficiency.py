@@ -2,7 +2,8 @@
 
 The target is most of what the rival gains within the budget. A seed whose smoothed curve never gets there counts as if
 it did at the end of the budget ("censored"): of the rival that makes the speed-up a lower bound, of ours an upper one,
-and `bound` says which.
+`bound` says which, and the other end of the interval is open. Intervals come from a bootstrap over seeds in which the
+target is set anew by each draw.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from distrl.bench.methods import (
     FIRST,
     OURS,
     QUICK_CLOCK,
-    RIVALS,
+    RIVAL,
     SCHEMES,
     Method,
     TimedBudget,
@@ -29,13 +30,17 @@ from distrl.bench.methods import (
 )
 from distrl.bench.parts import Parts, parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
-from distrl.bench.statistics import Floats, Reached, interval, iqm, ratio, smooth, time_to
+from distrl.bench.statistics import Floats, Interval, Reached, interval, iqm, smooth, time_to
 from distrl.bench.timed_runs import Timed, layers, run_timed
 from distrl.config.schema import Config
+from distrl.experience.sumtree import Ints
 from distrl.runtime.summary import Summary
 
 TARGET_SHARE = 0.9
 """Of the rival's gain: its very last point is reached by half of its seeds, and by chance."""
+DRAWS = 1000
+SHORTEST_S = 1.0
+"""Who starts at the target took this long: nothing is infinitely fast."""
 LEAST_GAIN = 0.02
 """The target lies at least this far above the start, also where the rival learned nothing."""
 
@@ -58,6 +63,8 @@ class EfficiencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What the censored seeds make of that speed-up."""
     speedup: dict[str, Row | None]
     """Against every other method."""
+    speedup_at: dict[str, Row | None]
+    """Against the rival, where the target is another share of its gain."""
     censored: dict[str, int]
     """Seeds that did not reach the target within the budget."""
     episodes: dict[str, float]
@@ -87,7 +94,7 @@ def run(options: BenchOptions) -> EfficiencyFigures:
 def timed_comparison(quick: bool, seeds: int, parts: Parts) -> tuple[TimedBudget, list[Timed]]:
     """The runs at equal wall-clock, which `success` reports as well."""
     budget = QUICK_CLOCK if quick else CLOCK
-    return budget, run_timed(schemes(quick), FIRST, budget, seeds, parts)
+    return budget, run_timed(schemes(quick), FIRST, budget, range(seeds), parts)
 
 
 def schemes(quick: bool) -> Sequence[Method]:
@@ -98,14 +105,16 @@ def schemes(quick: bool) -> Sequence[Method]:
 def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
     """Times to the target and their ratios."""
     by_name = {one.method.name: one for one in runs}
-    rival = next((name for name in RIVALS if name in by_name), runs[-1].method.name)
+    rival = RIVAL if RIVAL in by_name else runs[-1].method.name
     target = choose_target(by_name[rival].curve_SK())
     reached = {name: times_to(target, one, budget) for name, one in by_name.items()}
     wall_s = {name: [np.array([one.wall_s for one in found])] for name, found in reached.items()}
     censored = {name: sum(one.censored for one in found) for name, found in reached.items()}
     intervals = {name: interval(times, generator()).row() for name, times in wall_s.items()}
-    speedup = {name: row(ratio(times, wall_s[OURS], generator())) for name, times in wall_s.items() if name != OURS}
-    digirl = speedup.get("digirl_sync") or [None, None, None]
+    others = [name for name in by_name if name != OURS]
+    race = Race(rival=by_name[rival], budget=budget)
+    speedup = {name: row(race.speedup(by_name[OURS], by_name[name])) for name in others}
+    digirl = speedup.get(RIVAL) or [None, None, None]
     return EfficiencyFigures(
         target_success=round(target, 4),
         rival=rival,
@@ -114,8 +123,12 @@ def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
         speedup_vs_digirl_sync=digirl[0],
         low=digirl[1],
         high=digirl[2],
-        bound=bound_of(censored[OURS], censored["digirl_sync"]) if "digirl_sync" in censored else None,
+        bound=bound_of(censored[OURS], censored[RIVAL]) if RIVAL in censored else None,
         speedup=speedup,
+        speedup_at={
+            f"{share:.0%}": row(race.speedup(by_name[OURS], by_name[rival], share))
+            for share in (0.5, 0.75, TARGET_SHARE)
+        },
         censored=censored,
         episodes=_mean_of(runs, lambda summary: summary.episodes),
         device_utilisation=_mean_of(runs, lambda summary: summary.device_utilisation),
@@ -128,16 +141,45 @@ def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
     )
 
 
-def choose_target(rival_SK: Floats) -> float:
+def choose_target(rival_SK: Floats, share: float = TARGET_SHARE) -> float:
     """Most of the way from where the rival began to where its smoothed curves end."""
     curves_SK = np.array([smooth(curve_K) for curve_K in rival_SK])
     start, end = float(iqm(rival_SK[:, 0])), float(iqm(curves_SK[:, -1]))
-    return start + max(LEAST_GAIN, TARGET_SHARE * (end - start))
+    return start + max(LEAST_GAIN, share * (end - start))
 
 
-def times_to(target: float, timed: Timed, budget: TimedBudget) -> list[Reached]:
-    """When each seed reached the target."""
-    return [time_to(target, timed.wall_s_K(), success_K, budget_s=budget.wall_s) for success_K in timed.curve_SK()]
+class Race(msgspec.Struct, frozen=True, kw_only=True):
+    """Two methods on their way to what the rival gains."""
+
+    rival: Timed
+    budget: TimedBudget
+
+    def speedup(self, ours: Timed, theirs: Timed, share: float = TARGET_SHARE) -> Interval:
+        """Their time over ours, of the same seeds; an end that censored seeds leave open is None."""
+        random, num = generator(), len(ours.results)
+        seeds_DS = random.integers(num, size=(DRAWS, num))
+        found = np.array([self._ratio(ours, theirs, share, seeds_S)[0] for seeds_S in seeds_DS])
+        low, high = np.quantile(found, [0.025, 0.975], method="inverted_cdf")
+        value, bound = self._ratio(ours, theirs, share, np.arange(num))
+        return Interval(
+            value=value,
+            low=None if bound in ("upper", "unknown") else float(low),
+            high=None if bound in ("lower", "unknown") else float(high),
+        )
+
+    def _ratio(self, ours: Timed, theirs: Timed, share: float, seeds_S: Ints) -> tuple[float, Bound]:
+        target = choose_target(self.rival.curve_SK()[seeds_S], share)
+        mine, other = (times_to(target, one, self.budget, seeds_S) for one in (ours, theirs))
+        theirs_s, ours_s = (float(iqm([one.wall_s for one in found])) for found in (other, mine))
+        return theirs_s / max(ours_s, SHORTEST_S), bound_of(
+            sum(one.censored for one in mine), sum(one.censored for one in other)
+        )
+
+
+def times_to(target: float, timed: Timed, budget: TimedBudget, seeds_S: Ints | None = None) -> list[Reached]:
+    """When each seed, or each of `seeds_S`, reached the target."""
+    curve_SK = timed.curve_SK() if seeds_S is None else timed.curve_SK()[seeds_S]
+    return [time_to(target, timed.wall_s_K(), success_K, budget_s=budget.wall_s) for success_K in curve_SK]
 
 
 def bound_of(ours_censored: int, theirs_censored: int) -> Bound:

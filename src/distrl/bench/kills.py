@@ -1,9 +1,9 @@
 """What a training run survives: roles are killed at random moments, and every episode is counted.
 
 One real `distrl train` runs as anyone would start it. While it collects, roles drawn from a seed (workers, the learner
-and the evaluator; the supervisor is who brings them back) are ended with `kill -9` at moments drawn from the same seed; nobody is asked first and nothing is restarted from here. Then the run
-finishes by itself, and its folder is audited: what workers were told is safe must be there, once, and the learner must
-have taken each episode in exactly once.
+and the evaluator; the supervisor is who brings them back) are ended with `kill -9` at moments drawn from the same seed;
+nobody is asked first and nothing is restarted from here. Then the run finishes by itself, and its folder is audited:
+what workers were told is safe must be there, once, and the learner must have taken each episode in exactly once.
 """
 
 from __future__ import annotations

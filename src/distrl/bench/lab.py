@@ -138,7 +138,7 @@ def warm_start(policy: Policy[Any], config: Config) -> None:
         return
     pairs = demonstrate(demonstration_tasks(config), config.devices.wild, history=config.rollout.history)
     examples = examples_for(policy, pairs)
-    clone(policy, examples, config.warm_start, random=Random(config.run.seed), beat=lambda share: None)
+    clone(policy, examples, config.warm_start, random=Random(config.run.seed), tell=lambda now: None)
 
 
 class _Memory:

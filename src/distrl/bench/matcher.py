@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 import torch
 
 from distrl.bench.methods import Arena, resolve
 from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
+from distrl.learner.demonstrations import demonstrate
 from distrl.policies.base import Policy
 from distrl.policies.pointer.grammar import label_of
 from distrl.policies.pointer.words import read
@@ -52,13 +54,39 @@ def overlap(element: UiElement, said: set[str]) -> float:
     return sum(word in said for word in words) / max(1, len(words))
 
 
-def given_away(arena: Arena, most: int) -> float:
-    """Share of the arena's test tasks, of `most` at most, that matching words fulfils."""
+class GivenAway(msgspec.Struct, frozen=True, kw_only=True):
+    """What matching words is worth on the test tasks of an arena."""
+
+    fulfilled: float
+    """Share of the tasks that this agent fulfils."""
+    right_steps: float
+    """Share of the oracle's steps at which it would do the same."""
+    test_tasks: int
+
+
+def given_away(arena: Arena, most: int) -> GivenAway:
+    """For the arena's test tasks, `most` of them at most."""
     config = resolve(arena.settings)
     tasks = held_out(config, min(most, arena.test_tasks))
     agent = cast(Policy[Any], Matcher())  # an evaluation asks nothing but decisions of a policy
     played = evaluate(agent, tasks, Evaluation(config=config))
-    return round(sum(trajectory.verdict.success for trajectory in played) / len(tasks), 4)
+    shown = demonstrate(tasks, config.devices.wild, history=config.rollout.history)
+    same = [_same(act(seen), action, seen) for seen, action in shown]
+    return GivenAway(
+        fulfilled=round(sum(trajectory.verdict.success for trajectory in played) / len(tasks), 4),
+        right_steps=round(sum(same) / len(same), 4),
+        test_tasks=len(tasks),
+    )
+
+
+def _same(ours: Action, theirs: Action, seen: Observation) -> bool:
+    """Whether two actions come to the same: the same thing touched, the same text typed or the same claim."""
+    if isinstance(ours, Tap) and isinstance(theirs, Tap):
+        return any(
+            one.clickable and one.bounds.contains(ours.x, ours.y) and one.bounds.contains(theirs.x, theirs.y)
+            for one in seen.elements
+        )
+    return ours == theirs
 
 
 def _least_common(seen: Observation) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
+from distrl.types import Split
 
 Settings = Mapping[str, str]
 
@@ -59,7 +60,8 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
     points: int
     """Moments after the start whose version is evaluated."""
     curve_tasks: int = 250
-    """Test tasks at each of them; the last version plays all."""
+    """Tasks at each of them; the last version plays all."""
+    split: Split = "test"
     most_test_tasks: int = 1000
     """Never more than this of the arena's test tasks."""
     settings: dict[str, str] = {}
@@ -73,10 +75,11 @@ class TimedBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 SEEDS, QUICK_SEEDS = 5, 3
 TIMED = {
-    "rollout.workers": "2",
-    "devices.per_worker": "40",
+    # As many phones a worker as in DigiRL's settings for several machines: in lock-step, more wait longer for the slowest.
+    "rollout.workers": "4",
+    "devices.per_worker": "8",
     "devices.latency.profile": "emulator",
-    "devices.latency.time_scale": "0.4",
+    "devices.latency.time_scale": "0.2",
     # Evaluation comes afterwards, of all that was published.
     "evaluation.episodes": "1",
     "evaluation.every_s": "0",
@@ -89,8 +92,6 @@ HASTE = {"warm_start.demonstrations": "80", "warm_start.epochs": "8"}
 
 LAB = LabBudget(episodes=1536, evaluate_every=512, tune_tasks=150)
 QUICK_LAB = LabBudget(episodes=256, chunk=32, evaluate_every=128, tune_tasks=40, most_test_tasks=60, settings=HASTE)
-TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
-QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
 CLOCK = TimedBudget(minutes=5, points=20)
 QUICK_CLOCK = TimedBudget(minutes=0.75, points=6, most_test_tasks=60, settings=HASTE)
 TUNING_SEED = 100
@@ -128,13 +129,32 @@ reports how many of an arena's tasks are fulfilled by matching words alone (`ben
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 TRIED = (
-    "Six tries, as for every method: the library's settings, half and twice the learning rate, twice the updates per "
-    "episode, and two of its own (`distrl bench tuning`; tuning tasks and seeds apart from those of the test)."
+    "Eight tries, as for every method: four learning rates, three numbers of updates per episode, and two of its own "
+    "(`distrl bench tuning`; tuning tasks and seeds apart from those of the test). What they start from was chosen in "
+    "earlier, smaller tries with A-RIDE."
 )
 
+TRIED_TIMED = (
+    "Six tries, as for its rival, each a run at equal wall-clock on the tuning tasks (`distrl bench timed_tuning`)."
+)
 OURS = "aride"
 AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
 """Without the data options, which are ours and not the rivals'."""
+PUBLISHED = {
+    **AS_PUBLISHED,
+    "algorithm.gamma": "0.5",
+    "algorithm.advantage": "signed",
+    "algorithm.learn_from": "all",
+    "algorithm.importance": "full",
+    "algorithm.scale_advantages": "false",
+    "algorithm.weight_by": "max",
+    "algorithm.critic_warmup_updates": "0",
+    "replay.success_weight": "0",
+    "replay.capacity_steps": "10000",
+    "replay.keep_successes": "false",
+    "learner.learning_rate": "0.0001",
+}
+"""A-RIDE as in configs/aride-published.toml."""
 AS_IT_CAME = {
     "replay.keep_successes": "false",
     "replay.success_weight": "0",
@@ -148,7 +168,7 @@ GENTLE = {"learner.updates_per_episode": "0.5"}
 LOCKSTEP = {
     "learner.mode": "sync",
     "rollout.lockstep": "true",
-    "learner.round_episodes": "160",
+    "learner.round_episodes": "64",
     # In lock-step, waiting for others counts towards an episode's budget.
     "rollout.episode_budget_s": "300",
 }
@@ -182,107 +202,15 @@ ALGORITHMS = (
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 SCHEMES = (
-    ALGORITHMS[0],
-    Method(name="digirl_sync", settings={**DIGIRL_TUNED, **LOCKSTEP}, tuning=ALGORITHMS[1].tuning),
-    ALGORITHMS[1],
-    ALGORITHMS[2],
+    Method(name=OURS, tuning=TRIED_TIMED),
+    Method(name="digirl_sync", settings={**DIGIRL, **AS_PUBLISHED, **LOCKSTEP}, tuning=TRIED_TIMED),
+    Method(name="aride_sync", settings=LOCKSTEP, tuning="As aride."),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED}, tuning="As digirl_sync."),
 )
-"""At equal wall-clock. Neighbours run side by side in pairs, so each stands beside a rival: even in number."""
+"""At equal wall-clock: both algorithms in both schemes. They run in pairs, so they are even in number."""
 
-RIVALS = ("digirl_sync", "aride_sync")
-"""Whose success is the target of `efficiency`: the first of them that `SCHEMES` has."""
-
-VARIANTS = (
-    Method(name="default"),
-    Method(name="no Retrace: one-step targets", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
-    Method(name="no Retrace: plain lambda-returns", settings={"algorithm.importance": "none"}),
-    Method(name="no priorities", settings={"replay.alpha": "0"}),
-    Method(name="no entropy bonus", settings={"algorithm.entropy_weight": "0"}),
-    Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
-    Method(name="no hindsight", settings={"data.hindsight": "false"}),
-    Method(name="wasted steps not cut", settings={"data.cut": "false"}),
-    Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
-    Method(name="none of these three", settings=AS_PUBLISHED),
-    Method(name="importance in the policy term too", settings={"algorithm.importance": "full"}),
-    Method(name="priorities without success bonus", settings={"replay.success_weight": "0"}),
-    Method(name="stale successes not kept", settings={"replay.keep_successes": "false"}),
-    Method(name="signed advantages", settings={"algorithm.advantage": "signed"}),
-    Method(name="positive advantages", settings={"algorithm.advantage": "positive"}),
-    Method(name="advantage floor 0", settings={"algorithm.advantage_floor": "0"}),
-    Method(name="steps of every episode", settings={"algorithm.learn_from": "all"}),
-    Method(name="no critic warm-up", settings={"algorithm.critic_warmup_updates": "0"}),
-    Method(name="weights over their maximum", settings={"algorithm.weight_by": "max"}),
-    Method(name="all certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
-    Method(name="no renaming of words", settings={"policy.rename_share": "0"}),
-)
-QUICK_VARIANTS = 6
-"""Rows of `ablation`: the default, each part of the published algorithm taken away, then each other switch turned.
-The quick form has the first few."""
-
-CORRECTIONS = {
-    "corrected": Method(name="ratios in the targets", settings={"algorithm.importance": "targets"}),
-    "corrected_fully": Method(name="ratios everywhere", settings={"algorithm.importance": "full"}),
-    "uncorrected": Method(name="no ratios", settings={"algorithm.importance": "none"}),
-}
-"""Rows of `staleness`."""
-
-
-CANDIDATES = (
-    Method(name=OURS, settings=GENTLE),
-    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
-    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
-    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
-    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
-    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
-    Method(
-        name="grpo",
-        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
-    ),
-)
-"""What tuning began with."""
-COMMON_TRIES = (
-    Method(name="as it is"),
-    Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
-    Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
-    Method(name="twice the updates", settings={"learner.updates_per_episode": "1.0"}),
-)
-OWN_TRIES = {
-    "aride": (
-        Method(name="rare templates favoured", settings={"replay.balance": "0.5"}),
-        Method(name="certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
-    ),
-    "digirl": (
-        Method(name="every surprising episode", settings={"algorithm.digirl.top_share": "1.0"}),
-        Method(name="step floor 0", settings={"algorithm.digirl.step_floor": "0"}),
-    ),
-    "filtered_bc": (
-        Method(name="uniform sampling", settings={"replay.alpha": "0"}),
-        Method(name="rare templates favoured", settings={"replay.balance": "0.5"}),
-    ),
-    "ppo": (
-        Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
-        Method(name="more entropy", settings={"algorithm.entropy_weight": "0.01"}),
-    ),
-    "grpo": (
-        Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
-        Method(name="groups of four", settings={"rollout.group_size": "4"}),
-    ),
-}
-"""What was tried for each algorithm, on top of what its settings were before: the same number for all."""
-
-
-def tries_for(method: Method) -> tuple[Method, ...]:
-    """What is tried for a method of `CANDIDATES`, whichever data options it has."""
-    return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
-
-
-BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 4, 16)
-"""Versions of lag in `staleness`."""
-STALE_LAB = LabBudget(episodes=3072, chunk=32, evaluate_every=1024, tune_tasks=100)
-QUICK_STALE_LAB = LabBudget(
-    episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
-)
-"""More and smaller versions, so that the largest lag is a small part of the run."""
+RIVAL = "digirl_sync"
+"""Whose success is the target of `efficiency`."""
 
 
 def resolve(*layers: Settings) -> Config:

@@ -71,7 +71,11 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
 def need_matplotlib() -> None:
     """Raise before a long measurement rather than after it."""
     if find_spec("matplotlib") is None:
-        raise UsageError("pictures need matplotlib", fix="pip install 'distrl[bench]', or leave --out away")
+        raise UsageError(
+            "--out also draws, and matplotlib is not installed",
+            expected="the extra `bench`",
+            fix="pip install 'distrl[bench]', or leave --out away",
+        )
 
 
 def draw_lines(lines: Sequence[Line], words: Words, *, level: tuple[float, str] | None = None) -> Figure:

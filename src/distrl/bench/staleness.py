@@ -1,7 +1,12 @@
 """`distrl bench staleness`: what acting with older and older policies costs, with and without correcting for it.
 
 In the laboratory the acting policy lags a fixed number of versions behind the learner. An episode can be sampled for as
-many versions after its arrival whatever the lag, so that the lag is all that differs.
+many versions after its arrival whatever the lag, so that the lag is all that differs; successes are not kept beyond
+that, and words are not renamed, so that the ratio is 1 where nothing is stale.
+
+The default imitates successes and has no ratio in its policy term: what it corrects is the critic alone. Two policy
+gradients stand beside it, for which the correction is in the policy term: A-RIDE with signed advantages, as published,
+and PPO with decoupled clipping.
 """
 
 from __future__ import annotations
@@ -12,31 +17,49 @@ import msgspec
 import numpy as np
 
 from distrl.bench.base import BenchOptions
-from distrl.bench.comparison import band, begin, generator, hash_all
+from distrl.bench.comparison import Row, band, begin, generator, hash_all
 from distrl.bench.lab_runs import Entry, Ran, run_labs
-from distrl.bench.methods import (
-    BOUNDS,
-    CORRECTIONS,
-    EVERYDAY,
-    QUICK_BOUNDS,
-    QUICK_STALE_LAB,
-    STALE_LAB,
-    LabBudget,
-    Method,
-    resolve,
-)
+from distrl.bench.methods import FIRST, GRADIENT, HASTE, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
-from distrl.bench.statistics import Interval, interval, relative
+from distrl.bench.statistics import Interval, difference, interval, relative
 
+GRADIENT_FORM = {"algorithm.advantage": "signed", "algorithm.learn_from": "all", "data.hindsight": "false"}
+STALE_PPO = {"algorithm.name": "ppo", **GRADIENT}
+CORRECTIONS = {
+    "corrected": Method(name="default: ratios in the targets", settings={"algorithm.importance": "targets"}),
+    "uncorrected": Method(name="default: no ratios", settings={"algorithm.importance": "none"}),
+    "signed_corrected": Method(
+        name="signed advantages: ratios everywhere", settings={**GRADIENT_FORM, "algorithm.importance": "full"}
+    ),
+    "signed_uncorrected": Method(
+        name="signed advantages: no ratios", settings={**GRADIENT_FORM, "algorithm.importance": "none"}
+    ),
+    "ppo_corrected": Method(name="PPO: decoupled", settings=STALE_PPO),
+    "ppo_uncorrected": Method(name="PPO: no ratios", settings={**STALE_PPO, "algorithm.importance": "none"}),
+}
+"""Rows of `staleness`."""
+EVERYWHERE = ("corrected", "uncorrected")
+"""Those of them that are run at every bound; the others at 0 and at the one that is asked about."""
+PAIRS = {"corrected": "uncorrected", "signed_corrected": "signed_uncorrected", "ppo_corrected": "ppo_uncorrected"}
+PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0"}
+"""So that the lag is all that makes data stale."""
+ASKED = 8
+BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
+"""Versions of lag in `staleness`."""
+STALE_LAB = LabBudget(episodes=1536, chunk=16, evaluate_every=768, tune_tasks=100)
+QUICK_STALE_LAB = LabBudget(
+    episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
+)
+"""More and smaller versions, so that the largest lag is a small part of the run."""
 WINDOW = 8
 """Versions after its arrival for which an episode can be sampled."""
 MARGIN = 0.1
 """A lag is tolerated where the whole interval shows a relative loss of less than this."""
 TUNING = "Every lag keeps the settings of the default, which were chosen at a lag of 2; none was tuned again."
 
-Runs = Mapping[str, Sequence[Ran]]
-"""By correction, the runs at each bound."""
+Runs = Mapping[str, Mapping[int, Ran]]
+"""By form and correction, the run at each bound."""
 
 
 class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,14 +68,17 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     bounds: list[int]
     """How many versions old the acting policy is."""
     corrected: list[float]
-    """Importance ratios in the value targets: the default."""
-    corrected_fully: list[float]
-    """In the policy term as well, as published."""
+    """The default: importance ratios in the value targets."""
     uncorrected: list[float]
-    intervals: dict[str, list[list[float | None]]]
-    """[low, high] at each bound, by correction."""
+    """The same without ratios."""
+    iqm: dict[str, dict[str, Row | None]]
+    """[value, low, high] of every form at every bound that it was run at."""
+    loss_at_8: dict[str, Row | None]
+    """By form, success at the lag of 8 less that at 0, seed by seed and task by task."""
+    correction_at_8: dict[str, Row | None]
+    """What correcting adds at the lag of 8: the default, and each policy gradient."""
     tolerated: dict[str, int]
-    """The largest bound up to which success is not lower by 10 % or more than at 0, by correction."""
+    """The largest bound up to which success is not lower by 10 % or more than at 0."""
     seeds: int
     test_tasks: int
     budget: LabBudget
@@ -64,57 +90,75 @@ def run(options: BenchOptions) -> StalenessFigures:
     """The figures, as `distrl bench staleness` reports them."""
     seeds = begin(options)
     budget, bounds = (QUICK_STALE_LAB, QUICK_BOUNDS) if options.quick else (STALE_LAB, BOUNDS)
-    table = {name: [entry(method, bound) for bound in bounds] for name, method in CORRECTIONS.items()}
-    found = iter(run_labs([one for row in table.values() for one in row], budget, seeds, parts_for(options)))
-    runs = {name: [next(found) for _ in row] for name, row in table.items()}
-    figures = sum_up(runs, bounds, budget)
+    table = [(name, bound) for name in CORRECTIONS for bound in bounds_for(name, bounds)]
+    found = run_labs([entry(CORRECTIONS[name], bound) for name, bound in table], budget, seeds, parts_for(options))
+    runs: dict[str, dict[int, Ran]] = {name: {} for name in CORRECTIONS}
+    for (name, bound), ran in zip(table, found, strict=True):
+        runs[name][bound] = ran
     if options.out is not None:
         words = Words(title="What staleness costs", x="versions of lag", y="success, held-out tasks")
-        lines = [_line(CORRECTIONS[name].name, bounds, row) for name, row in runs.items()]
-        save(draw_lines(lines, words), options.out, "staleness")
-    return figures
+        save(
+            draw_lines([_line(CORRECTIONS[name].name, row) for name, row in runs.items()], words),
+            options.out,
+            "staleness",
+        )
+    return sum_up(runs, bounds, budget)
+
+
+def bounds_for(name: str, bounds: Sequence[int]) -> list[int]:
+    """The default at every bound, the others where the question is."""
+    return [bound for bound in bounds if name in EVERYWHERE or bound in (0, ASKED)]
 
 
 def entry(method: Method, bound: int) -> Entry:
-    """A correction at a bound."""
-    return Entry(method=method, arena=EVERYDAY, lag=bound, settings={"replay.max_staleness": str(bound + WINDOW)})
+    """A form at a bound."""
+    settings = {"replay.max_staleness": str(bound + WINDOW), **PLAINLY_STALE}
+    return Entry(method=method, arena=FIRST, lag=bound, settings=settings)
 
 
 def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFigures:
-    """The figures of all corrections at all bounds."""
-    found = {name: [interval([ran.outcomes_ST()], generator()) for ran in row] for name, row in runs.items()}
-    values = {name: [round(one.value, 4) for one in row] for name, row in found.items()}
-    some = next(iter(runs.values()))[0]
+    """The figures of all forms at all bounds."""
+    found = {
+        name: {bound: interval([ran.outcomes_ST()], generator()) for bound, ran in row.items()}
+        for name, row in runs.items()
+    }
+    some = next(iter(runs["corrected"].values()))
     return StalenessFigures(
         bounds=list(bounds),
-        corrected=values["corrected"],
-        corrected_fully=values["corrected_fully"],
-        uncorrected=values["uncorrected"],
-        intervals={name: [one.row()[1:] for one in row] for name, row in found.items()},
-        tolerated={name: tolerated(row, bounds) for name, row in runs.items()},
+        corrected=[round(found["corrected"][bound].value, 4) for bound in bounds],
+        uncorrected=[round(found["uncorrected"][bound].value, 4) for bound in bounds],
+        iqm={name: {str(bound): one.row() for bound, one in row.items()} for name, row in found.items()},
+        loss_at_8={name: _change(row[ASKED], row[0]) for name, row in runs.items() if ASKED in row},
+        correction_at_8={
+            name: _change(runs[name][ASKED], runs[plain][ASKED]) for name, plain in PAIRS.items() if ASKED in runs[name]
+        },
+        tolerated={name: tolerated(row) for name, row in runs.items()},
         seeds=len(some.results),
         test_tasks=len(some.results[0].outcomes),
         budget=budget,
         tuning=TUNING,
-        config_hash=hash_all(resolve(*ran.entry.layers(budget)) for row in runs.values() for ran in row),
+        config_hash=hash_all(resolve(*ran.entry.layers(budget)) for row in runs.values() for ran in row.values()),
     )
 
 
-def tolerated(row: Sequence[Ran], bounds: Sequence[int]) -> int:
+def tolerated(row: Mapping[int, Ran]) -> int:
     """The largest bound up to which no loss of `MARGIN` is within the interval; what is uncertain is not tolerated."""
-    reached = bounds[0]
-    for bound, ran in zip(bounds[1:], row[1:], strict=True):
-        change = relative([ran.outcomes_ST()], [row[0].outcomes_ST()], generator())
-        if not _is_safe(change):
+    reached = 0
+    for bound in sorted(row)[1:]:
+        if not _is_safe(relative([row[bound].outcomes_ST()], [row[0].outcomes_ST()], generator())):
             break
         reached = bound
     return reached
+
+
+def _change(one: Ran, other: Ran) -> Row:
+    return difference([one.outcomes_ST()], [other.outcomes_ST()], generator()).row()
 
 
 def _is_safe(change: Interval | None) -> bool:
     return change is not None and change.low is not None and change.low > -MARGIN
 
 
-def _line(name: str, bounds: Sequence[int], row: Sequence[Ran]) -> Line:
-    scores_SK = np.stack([ran.outcomes_ST().mean(axis=1) for ran in row], axis=1)
-    return band(name, list(bounds), scores_SK)
+def _line(name: str, row: Mapping[int, Ran]) -> Line:
+    scores_SK = np.stack([ran.outcomes_ST().mean(axis=1) for ran in row.values()], axis=1)
+    return band(name, list(row), scores_SK)

@@ -2,7 +2,8 @@
 
 Definitions follow Agarwal et al. (arXiv 2108.13264), "rliable". The interquartile mean (IQM) is the mean of the middle
 half: a quarter of the values, rounded down, is cut off at each end, so of five values the middle three count and of
-three all. Intervals are 95 % percentiles of a stratified bootstrap: within each stratum (a suite) seeds are drawn with
+three all. Over several strata (suites) it is the mean of their IQMs, so that a hard suite counts as much as an easy one.
+Intervals are 95 % percentiles of a stratified bootstrap: within each stratum (a suite) seeds are drawn with
 replacement and, where the outcomes of single tasks are given, tasks too. Two methods are compared on the same drawn
 seeds and tasks. With three to five seeds such intervals are known to be somewhat narrow.
 """
@@ -58,7 +59,7 @@ def iqm(values_XN: npt.ArrayLike) -> Floats:
 
 
 def interval(strata: Strata, random: np.random.Generator) -> Interval:
-    """The IQM over all seeds of all strata."""
+    """The mean over strata of the IQM over seeds."""
     return _over_draws([strata], random, lambda drawn: drawn[0])
 
 
@@ -95,7 +96,7 @@ def _over_draws(
     _refuse_unlike(methods)
     value = float(statistic([np.asarray(_iqm_of(strata)) for strata in methods]))
     by_stratum = [_draw(same, random) for same in zip(*methods, strict=True)]
-    drawn = [iqm(np.concatenate([scores[index] for scores in by_stratum], axis=1)) for index in range(len(methods))]
+    drawn = [np.mean([iqm(scores[index]) for scores in by_stratum], axis=0) for index in range(len(methods))]
     found = statistic(drawn)
     # Between two real draws, not between a number and infinity, which is no number.
     low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="inverted_cdf")
@@ -103,7 +104,7 @@ def _over_draws(
 
 
 def _iqm_of(strata: Strata) -> float:
-    return float(iqm(np.concatenate([_scores(stratum) for stratum in strata])))
+    return float(np.mean([iqm(_scores(stratum)) for stratum in strata]))
 
 
 def _scores(stratum: Floats) -> Floats:

@@ -17,7 +17,7 @@ from distrl.bench.comparison import Row, band, bars, begin, compare, hash_all, m
 from distrl.bench.efficiency import configs as timed_configs
 from distrl.bench.efficiency import time_curves, timed_comparison
 from distrl.bench.lab_runs import Entry, Ran, run_labs
-from distrl.bench.matcher import given_away
+from distrl.bench.matcher import GivenAway, given_away
 from distrl.bench.methods import (
     ALGORITHMS,
     ARENAS,
@@ -70,8 +70,10 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """At equal episodes."""
     test_tasks_wall_clock: int
     budget: Budget
-    given_away: dict[str, float]
-    """By arena, the share of its test tasks that matching words alone fulfils: what the prior gives away."""
+    updates: dict[str, int]
+    """That each method made in each arena, at equal episodes."""
+    given_away: dict[str, GivenAway]
+    """By arena, how far matching words alone lead: what the string-matching prior gives away."""
     tuning: dict[str, str]
     config_hash: str
 
@@ -82,15 +84,22 @@ def run(options: BenchOptions) -> SuccessFigures:
     entries = [Entry(method=method, arena=arena) for arena in ARENAS for method in ALGORITHMS]
     labs = run_labs(entries, budget, seeds, parts)
     clock, timed = timed_comparison(options.quick, seeds, parts)
-    away = {arena.name: given_away(arena, budget.most_test_tasks) for arena in (*ARENAS, FIRST)}
-    figures = msgspec.structs.replace(sum_up(labs, timed, budget, clock), given_away=away)
+    figures = sum_up(labs, timed, (budget, clock), arenas_given_away(budget.most_test_tasks))
     if options.out is not None:
         _draw(labs, timed, budget, options.out)
     return figures
 
 
-def sum_up(labs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget, clock: TimedBudget) -> SuccessFigures:
+def arenas_given_away(most: int) -> dict[str, GivenAway]:
+    """Of every arena that is compared in."""
+    return {arena.name: given_away(arena, most) for arena in (*ARENAS, FIRST)}
+
+
+def sum_up(
+    labs: Sequence[Ran], timed: Sequence[Timed], budgets: tuple[LabBudget, TimedBudget], away: dict[str, GivenAway]
+) -> SuccessFigures:
     """The figures from both kinds of runs."""
+    budget, clock = budgets
     scores, timed_scores = lab_scores(labs), {one.method.name: [one.outcomes_ST()] for one in timed}
     over, over_timed = rows(compare(relative, OURS, scores)), rows(compare(relative, OURS, timed_scores))
     sync = over_timed.get("digirl_sync") or [None, None, None]
@@ -111,7 +120,8 @@ def sum_up(labs: Sequence[Ran], timed: Sequence[Timed], budget: LabBudget, clock
         test_tasks=sum(outcome_ST.shape[1] for outcome_ST in scores[OURS]),
         test_tasks_wall_clock=timed_scores[OURS][0].shape[1],
         budget=Budget(episodes=budget.episodes, lag=budget.lag, wall_s=clock.wall_s),
-        given_away={},
+        updates={ran.entry.method.name: ran.results[0].curve[-1].updates for ran in labs},
+        given_away=away,
         tuning=tuning_of(methods),
         config_hash=hash_all([*used, *timed_configs(timed, clock)]),
     )

@@ -1,8 +1,8 @@
 """Real training runs at equal wall-clock: success as a function of time, for every method and seed.
 
 Each run is a `distrl train` of its own on phones as slow as emulators, pinned to one core. Two run side by side where
-there are two cores, neighbours in the list of methods and of the same seed, so that rivals meet the same weather on the
-machine. Nothing is evaluated while they run. All versions are kept, and those that were in use at the moments of a
+there are two cores, of the same seed and in turn beside every other, so that rivals meet the same weather on the
+machine and the same neighbours. Nothing is evaluated while they run. All versions are kept, and those that were in use at the moments of a
 regular grid are evaluated afterwards (`timed_versions`), so that evaluation costs no method anything.
 """
 
@@ -54,7 +54,9 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
         return np.array(self.results[0].wall_s)
 
 
-def run_timed(methods: Sequence[Method], arena: Arena, budget: TimedBudget, seeds: int, parts: Parts) -> list[Timed]:
+def run_timed(
+    methods: Sequence[Method], arena: Arena, budget: TimedBudget, seeds: Sequence[int], parts: Parts
+) -> list[Timed]:
     """All methods with all seeds; what has been run before is not run again."""
     groups = [_jobs(group, arena, budget) for group in group_rivals(methods, seeds, _side_by_side())]
     missing = [group for group in groups if not all(_has_run(parts, job) for _, job in group)]
@@ -64,7 +66,7 @@ def run_timed(methods: Sequence[Method], arena: Arena, budget: TimedBudget, seed
     jobs = dict(pair for group in groups for pair in group)
     _evaluate(jobs, parts)
     return [
-        Timed(method=method, results=[_result(parts, jobs[_label(method, seed)]) for seed in range(seeds)])
+        Timed(method=method, results=[_result(parts, jobs[_label(method, seed)]) for seed in seeds])
         for method in methods
     ]
 
@@ -74,14 +76,25 @@ def layers(arena: Arena, method: Method, budget: TimedBudget) -> list[dict[str, 
     return [TIMED, arena.settings, method.settings, budget.settings, {"run.minutes": str(budget.minutes)}]
 
 
-def group_rivals(methods: Sequence[Method], seeds: int, size: int) -> list[list[tuple[Method, int]]]:
-    """Who runs at the same time: neighbours of one seed; those left over meet their like of other seeds."""
+def group_rivals(methods: Sequence[Method], seeds: Sequence[int], size: int) -> list[list[tuple[Method, int]]]:
+    """Who runs at the same time: methods of one seed, the first beside another one with every seed.
+
+    Those left over meet their like of other seeds.
+    """
     whole = len(methods) - len(methods) % size
-    groups = [
-        [(method, seed) for method in methods[at : at + size]] for seed in range(seeds) for at in range(0, whole, size)
-    ]
-    rest = [(method, seed) for method in methods[whole:] for seed in range(seeds)]
+    groups = []
+    for number, seed in enumerate(seeds):
+        turned = turn(methods[:whole], number)
+        groups += [[(method, seed) for method in turned[at : at + size]] for at in range(0, whole, size)]
+    rest = [(method, seed) for method in methods[whole:] for seed in seeds]
     return groups + [rest[at : at + size] for at in range(0, len(rest), size)]
+
+
+def turn(methods: Sequence[Method], places: int) -> list[Method]:
+    """The methods with all but the first moved on by so many places."""
+    first, others = list(methods[:1]), list(methods[1:])
+    at = places % len(others) if others else 0
+    return first + others[at:] + others[:at]
 
 
 def _side_by_side() -> int:

@@ -97,7 +97,7 @@ def _play(
 ) -> dict[int, list[bool]]:
     """The outcomes of each version on the tasks of the curve, and of the last one on all test tasks."""
     policy, weights = make_policy(job.config), WeightsFolder(run.weights)
-    tasks = held_out(job.config, job.test_tasks)
+    tasks = held_out(job.config, job.test_tasks, job.budget.split)
     different = {version.version: version for version in versions}
     played: dict[int, list[bool]] = {}
     for number, version in different.items():

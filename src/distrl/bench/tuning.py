@@ -1,7 +1,7 @@
 """`distrl bench tuning`: how the settings of the compared methods were chosen, with as many tries for each of them.
 
 Every try is a laboratory run on the tuning split, with a seed that no reported figure has. The mean over all arenas
-decides. The tables of `methods` hold what came of it.
+decides, and the tables of `methods` hold what came of it. `distrl bench timed_tuning` does the same for equal wall-clock.
 """
 
 from __future__ import annotations
@@ -16,15 +16,66 @@ from distrl.bench.comparison import hash_all
 from distrl.bench.lab_runs import Entry, Ran, run_labs
 from distrl.bench.methods import (
     ARENAS,
-    CANDIDATES,
-    QUICK_TUNING_LAB,
-    TUNING_LAB,
+    AS_IT_CAME,
+    AS_PUBLISHED,
+    CLONING,
+    DIGIRL,
+    GENTLE,
+    HASTE,
+    OURS,
     TUNING_SEED,
     LabBudget,
+    Method,
     resolve,
-    tries_for,
 )
 from distrl.bench.parts import parts_for
+
+TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
+QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
+CANDIDATES = (
+    Method(name=OURS, settings=GENTLE),
+    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
+    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
+    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
+    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
+    Method(
+        name="grpo",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
+    ),
+)
+"""What tuning began with."""
+COMMON_TRIES = (
+    Method(name="as it is"),
+    Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
+    Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
+    Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
+    Method(name="twice the updates", settings={"learner.updates_per_episode": "1.0"}),
+    Method(name="four times the updates", settings={"learner.updates_per_episode": "2.0"}),
+)
+RARE = Method(name="rare templates favoured", settings={"replay.balance": "0.5"})
+PLAIN = Method(
+    name="words not renamed, a fifth of the learning rate",
+    settings={"policy.rename_share": "0", "learner.learning_rate": "0.0002"},
+)
+OWN_TRIES = {
+    "aride": (RARE, Method(name="certain-bad steps pushed down", settings={"algorithm.push_down": "certain"})),
+    "digirl": (
+        Method(name="every surprising episode", settings={"algorithm.digirl.top_share": "1.0"}),
+        Method(name="the most surprising tenth", settings={"algorithm.digirl.top_share": "0.1"}),
+    ),
+    "filtered_bc": (
+        RARE,
+        Method(
+            name="all successes alike",
+            settings={"replay.td_weight": "0", "replay.ratio_weight": "0", "replay.entropy_weight": "0"},
+        ),
+    ),
+    "ppo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
+    "grpo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
+}
+"""What was tried for each algorithm, on top of what its settings were before: the same number for all."""
+
 
 MEAN = "mean"
 
@@ -45,9 +96,13 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> TuningFigures:
     """The figures, as `distrl bench tuning` reports them."""
-    budget = QUICK_TUNING_LAB if options.quick else TUNING_LAB
-    seeds = options.seeds or 1
+    budget, seeds = QUICK_TUNING_LAB if options.quick else TUNING_LAB, options.seeds or 1
     return sum_up(run_labs(entries(), budget, seeds, parts_for(options), first_seed=TUNING_SEED), budget)
+
+
+def tries_for(method: Method) -> tuple[Method, ...]:
+    """What is tried for a method of `CANDIDATES`, whichever data options it has."""
+    return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
 
 
 def entries() -> list[Entry]:

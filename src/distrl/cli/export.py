@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -71,7 +72,7 @@ def _form(config: Config, *, merged: bool, adapter: bool) -> Form:
     return "weights"
 
 
-def _write_whole(out: Path, fill: Any) -> None:
+def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
     """Fill a draft and give it its name at the end, so that a folder with this name is complete."""
     from distrl.experience.durable import storage_errors
 

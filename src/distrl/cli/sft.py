@@ -129,7 +129,7 @@ def _clone(policy: Policy[Any], pairs: list[tuple[Observation, Action]], config:
     words = _Words()
     loss = clone(
         policy, examples, config.warm_start, random=Random(config.run.seed),
-        beat=lambda share: words.doing(f"learning {len(examples)} steps: {share:.0%}"),
+        tell=lambda now: words.doing(f"learning {len(examples)} steps: {now.share:.0%}, loss {now.loss:.3f}"),
     )  # fmt: skip
     return len(examples), loss
 

@@ -2,8 +2,9 @@
 
     p_tau = w1 * mean|td_t| + w2 * mean( min(rho_t, rho_max) ) + w3 * mean( H_t ) + eps
 
-plus w4 for a success. DPER of DistRL (arXiv 2410.14803), which has no w4. Workers attach a first value from their own estimates, where rho is 1 because they
-acted themselves; the learner refreshes it whenever it replays the trajectory. Pure: arrays in, a number out.
+plus w4 for a success. DPER of DistRL (arXiv 2410.14803), which has no w4. Workers attach a first value from their own
+estimates, where rho is 1 because they acted themselves; the learner refreshes it whenever it replays the trajectory.
+Pure: arrays in, a number out.
 """
 
 from __future__ import annotations

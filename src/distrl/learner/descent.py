@@ -1,53 +1,67 @@
-"""One step downhill after the other: the optimizer, the learning rate and the limits of a gradient."""
+"""Gradient steps that make a policy's given choices likelier, and what happens where a gradient is no number.
+
+Such a step is not taken: it would make every weight NaN. Whether it is one is decided on the device, so that nobody waits
+for it, and counted when somebody looks.
+"""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import Any
 
-from distrl.config.schema import LearnerConfig, RunConfig
+import torch
+from torch import Tensor
+
+from distrl.config.schema import WarmStartConfig
 from distrl.errors import RoleCrashed
+from distrl.policies.base import Policy
+
+Example = tuple[Any, tuple[int, ...]]
+"""An encoded observation and the choice to learn."""
+CLIP = 1.0
+"""Largest norm of a gradient."""
+MOST_IN_A_ROW = 20
+"""Steps left out after which something is wrong for good; fewer where none was ever taken."""
 
 
 class Descent:
-    """Trains the policy and what an algorithm has beside it."""
+    """Maximum likelihood on examples, a batch at a time."""
 
-    def __init__(self, policy: nn.Module, critic: nn.Module, learning: LearnerConfig) -> None:
-        # Where the policy computes: what an algorithm trains beside it need not hold the GPU up.
-        here = next((weights.device for weights in policy.parameters()), torch.device("cpu"))
-        self._trained, self._learning = (policy, critic.to(here)), learning
-        weights = [weights for part in self._trained for weights in part.parameters()]
-        self.optimizer = torch.optim.AdamW(weights, lr=learning.learning_rate, weight_decay=0.01, fused=True)
+    def __init__(self, policy: Policy[Any], config: WarmStartConfig) -> None:
+        self._policy, self._weights = policy, list(policy.network.parameters())
+        self.optimizer = torch.optim.AdamW(self._weights, lr=config.learning_rate, weight_decay=0.01, fused=True)
+        self.left_out = 0
+        """Steps that were not taken, as of the last look."""
+        self._taken = 0
+        self._bad: list[Tensor] = []
 
-    def rate(self, updates: int, *, spent: float = 0.0) -> float:
-        """The learning rate after so many updates, when this share of the run's budget is spent."""
-        learning = self._learning
-        risen = min(1.0, (updates + 1) / max(1, learning.rise_updates))
-        left = min(1.0, (1.0 - spent) / learning.fall_share) if learning.fall_share else 1.0
-        return learning.learning_rate * risen * left
-
-    def step(self, loss: Tensor, *, updates: int, spent: float = 0.0) -> float:
-        """Go down `loss` once, at the rate of this moment; the norm of the policy's gradient."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        # Each on its own: a critic that is far off must not shorten the policy's step.
-        clip, clip_to = torch.nn.utils.clip_grad_norm_, self._learning.gradient_clip
-        norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
-        if not torch.isfinite(norm + critic_norm):
-            # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
+    def step(self, part: list[Example]) -> Tensor:
+        """One gradient step; the log-probabilities before it, on the policy's device."""
+        if not part:
             raise RoleCrashed(
-                f"the gradient of update {updates} is not finite",
-                expected="numbers",
-                fix="lower learner.learning_rate, then go on with --resume",
+                "the policy can say nothing of what was demonstrated",
+                expected="tasks whose steps are in its grammar",
+                fix="another --tasks.suite, or --warm_start.demonstrations 0",
             )
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(updates, spent=spent)
+        policy = self._policy
+        scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
+        self.optimizer.zero_grad(set_to_none=True)
+        (-scores.logp_N.mean()).backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, CLIP)
+        bad = (~norm.isfinite()).float()
+        # What torch's own gradient scaler tells a fused optimizer: leave everything as it is.
+        self.optimizer.found_inf = bad  # type: ignore[attr-defined]
         self.optimizer.step()
-        return float(norm)
+        self._bad.append(bad.to(self._weights[0].device, non_blocking=True))
+        return scores.logp_N.detach()
 
-
-def share_spent(run: RunConfig, *, learning_s: float, episodes: int) -> float:
-    """How much of its budget a run has spent, by whichever limit is nearer; 0 where it has none."""
-    by_time = learning_s / (60 * run.minutes) if run.minutes else 0.0
-    by_episodes = episodes / run.episodes if run.episodes else 0.0
-    return min(1.0, max(by_time, by_episodes))
+    def look(self) -> None:
+        """Count the steps that were not taken; `RoleCrashed` where none of many was taken since the last look."""
+        seen, self._bad = self._bad, []
+        bad = int(torch.stack(seen).sum()) if seen else 0
+        self.left_out, self._taken = self.left_out + bad, self._taken + len(seen) - bad
+        if seen and bad == len(seen) and (bad >= MOST_IN_A_ROW or not self._taken):
+            raise RoleCrashed(
+                f"the gradients of the last {bad} batches of the warm start are no numbers",
+                expected="numbers",
+                fix="lower warm_start.learning_rate",
+            )

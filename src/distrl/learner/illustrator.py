@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from distrl.config.schema import Config, WildConfig
 from distrl.devices.sim import render
 from distrl.devices.sim.layout import WIDTH, Screen, elements_of
-from distrl.devices.sim.names import POOLS
+from distrl.devices.sim.names import draw_number
 from distrl.devices.sim.paint import Written
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import PhoneState
@@ -35,8 +35,6 @@ from distrl.types import Observation, Past, Task
 
 BLOCK = 32
 """Sheets that travel together."""
-PHONES_RENAMED = 2**32
-"""Ways to rename a phone with the words of one pool."""
 
 
 def blocks(order: Order) -> Iterator[bytearray]:
@@ -58,7 +56,7 @@ def pages(order: Order, random: Random) -> Iterator[Page]:
         for task in random.sample(tasks, len(tasks)):
             if random.random() < order.config.warm_start.rename_share:
                 # From one pool of words: to draw a word for the first time takes long.
-                task = under_other_names(task, lambda: 1 + order.number + POOLS * random.randrange(PHONES_RENAMED))
+                task = under_other_names(task, lambda: draw_number(random, order.number))
             yield from _show(in_another_mood(task, turn), order.config)
         turn += 1
 

@@ -31,11 +31,11 @@ from distrl.learner.checkpoint import (
     restore_optimizer,
     restore_variation,
 )
-from distrl.learner.descent import Descent, share_spent
 from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
 from distrl.learner.pace import EpisodePace
 from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
 from distrl.learner.round import Round
+from distrl.learner.stepper import Stepper, share_spent
 from distrl.types import PolicyVersion
 
 __all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
@@ -56,7 +56,7 @@ class Learner:
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
-        self._descent = Descent(parts.policy.network, parts.algorithm.critic, config.learner)
+        self._stepper = Stepper(parts.policy.network, parts.algorithm.critic, config.learner)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -82,7 +82,7 @@ class Learner:
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
         restore_variation(self._parts.policy, state.variation)
         restore_critic(self._parts.algorithm.critic, checkpoint.critic)
-        restore_optimizer(self._descent.optimizer, checkpoint.optimizer)
+        restore_optimizer(self._stepper.optimizer, checkpoint.optimizer)
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
@@ -191,7 +191,7 @@ class Learner:
         loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
         total = loss.total if self.rehearse is None else loss.total + self.rehearse()
         spent = share_spent(config.run, learning_s=self.idle_s + self.busy_s, episodes=self.episodes)
-        norm = self._descent.step(total, updates=self.updates, spent=spent)
+        norm = self._stepper.step(total, updates=self.updates, spent=spent)
         self.updates += 1
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
@@ -263,7 +263,7 @@ class Learner:
         checkpoint = Checkpoint(
             state=state,
             policy=self._parts.policy.dump(),
-            optimizer=dump_optimizer(self._descent.optimizer),
+            optimizer=dump_optimizer(self._stepper.optimizer),
             critic=dump_critic(self._parts.algorithm.critic),
         )
         self._parts.checkpoints.write(checkpoint)

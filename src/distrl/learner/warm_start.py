@@ -21,6 +21,7 @@ from distrl.algorithms.base import Episode
 from distrl.config.schema import Config, WarmStartConfig
 from distrl.errors import RoleCrashed
 from distrl.learner.demonstrations import Look, demonstrate, demonstration_tasks, no_picture
+from distrl.learner.descent import Descent, Example
 from distrl.policies.base import Policy
 from distrl.types import Action, Observation, Task
 
@@ -35,12 +36,23 @@ __all__ = [
     "examples_for",
 ]
 
-Example = tuple[Any, tuple[int, ...]]
-"""An encoded observation and the choice to learn."""
 TELL_EVERY = 25
-"""Batches of a stream between two looks at the loss: each look waits for the GPU."""
+"""Batches between two looks at the gradients, and at the loss of a stream: each look waits for the GPU."""
 RISE, LEAST = 0.04, 0.05
 """Share of a stream in which the learning rate rises, and what is left of it at the end."""
+
+
+class Cloned(msgspec.Struct, frozen=True, kw_only=True):
+    """How far cloning has come, and how well the policy knew the steps of the last few batches before it learnt them."""
+
+    share: float
+    samples: int
+    loss: float
+    certain: float
+    """Share of the demonstrated choices that had more than half of the probability."""
+    per_s: float
+    left_out: int = 0
+    """Batches so far whose gradient was no number, as far as anybody has looked: nothing was learnt from them."""
 
 
 def clone(
@@ -49,36 +61,33 @@ def clone(
     config: WarmStartConfig,
     *,
     random: Random,
-    beat: Callable[[float], None],
+    tell: Callable[[Cloned], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> float:
-    """Maximum likelihood on the examples; `beat` hears the share done. Returns the last epoch's mean loss."""
+    """Maximum likelihood on the examples; `tell` hears of every batch. Returns the last epoch's mean loss."""
     if not examples:
         return 0.0
-    optimizer = _optimizer(policy, config)
+    descent, started_s = Descent(policy, config), clock()
     batches = -(-len(examples) // config.batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=config.epochs * batches)
-    loss = 0.0
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        descent.optimizer, config.learning_rate, total_steps=config.epochs * batches
+    )
+    losses: list[float] = []
     for epoch in range(config.epochs):
         order = random.sample(examples, len(examples))
-        losses = []
         for start in range(0, len(order), config.batch):
-            logp_N = _descend(policy, optimizer, order[start : start + config.batch])
+            part = order[start : start + config.batch]
+            logp_N = descent.step(part)
             schedule.step()
-            losses.append(-float(logp_N.mean()))
-            beat((epoch * batches + len(losses)) / (config.epochs * batches))
-        loss = sum(losses) / len(losses)
-    return loss
-
-
-class Cloned(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a stream has come, and how well the policy knew the steps of the last few batches before it saw them."""
-
-    share: float
-    samples: int
-    loss: float
-    certain: float
-    """Share of the demonstrated choices that had more than half of the probability."""
-    per_s: float
+            samples = epoch * len(order) + start + len(part)
+            share = (len(losses) + 1) / (config.epochs * batches)
+            if (len(losses) + 1) % TELL_EVERY == 0 or share == 1.0:
+                descent.look()
+            told = _sum_up([logp_N], share=share, samples=samples, spent_s=clock() - started_s)
+            told = msgspec.structs.replace(told, left_out=descent.left_out)
+            losses.append(told.loss)
+            tell(told)
+    return sum(losses[-batches:]) / batches
 
 
 def clone_stream(
@@ -90,20 +99,22 @@ def clone_stream(
     clock: Callable[[], float] = time.monotonic,
 ) -> Cloned:
     """Maximum likelihood on what `take` gives, until `samples` have come or `minutes` are over; how it stood then."""
-    optimizer, started_s = _optimizer(policy, config), clock()
+    descent, started_s = Descent(policy, config), clock()
     last = Cloned(share=0.0, samples=0, loss=0.0, certain=0.0, per_s=0.0)
     samples, share = 0, 0.0
     found: list[Tensor] = []
     while share < 1.0:
-        for group in optimizer.param_groups:
+        for group in descent.optimizer.param_groups:
             group["lr"] = config.learning_rate * pace(share)
         batch = take()
-        found.append(_descend(policy, optimizer, batch))
+        found.append(descent.step(batch))
         samples += len(batch)
         spent_s = clock() - started_s
         share = max(samples / config.samples, spent_s / (60 * config.minutes) if config.minutes else 0.0)
         if len(found) == TELL_EVERY or share >= 1.0:
             last, found = _sum_up(found, share=min(1.0, share), samples=samples, spent_s=spent_s), []
+            descent.look()
+            last = msgspec.structs.replace(last, left_out=descent.left_out)
             tell(last)
     return last
 
@@ -127,26 +138,6 @@ def _sum_up(found: list[Tensor], *, share: float, samples: int, spent_s: float) 
         )
     certain = float((logp_N > math.log(0.5)).float().mean())
     return Cloned(share=share, samples=samples, loss=loss, certain=certain, per_s=samples / max(spent_s, 1e-9))
-
-
-def _optimizer(policy: Policy[Any], config: WarmStartConfig) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(policy.network.parameters(), lr=config.learning_rate, weight_decay=0.01, fused=True)
-
-
-def _descend(policy: Policy[Any], optimizer: torch.optim.Optimizer, part: list[Example]) -> Tensor:
-    """One gradient step; the log-probabilities before it, on the policy's device."""
-    if not part:
-        raise RoleCrashed(
-            "the policy can say nothing of what was demonstrated",
-            expected="tasks whose steps are in its grammar",
-            fix="another --tasks.suite, or --warm_start.demonstrations 0",
-        )
-    scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
-    optimizer.zero_grad(set_to_none=True)
-    (-scores.logp_N.mean()).backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(policy.network.parameters(), 1.0)
-    optimizer.step()
-    return scores.logp_N.detach()
 
 
 def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]]) -> list[Example]:

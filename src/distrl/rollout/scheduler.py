@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
+from zlib import crc32
 
 import msgspec
 
 from distrl.config.schema import Config
+from distrl.devices.sim.names import draw_number
 from distrl.errors import TaskError
 from distrl.tasks.base import Suite
 from distrl.tasks.renaming import playable_under_other_names
 from distrl.types import Split, Task
 
-NUMBERS = 2**48
-"""So many ways there are to rename a task."""
 PACE_VERSIONS = 8
 """Versions whose times of appearance make the present pace."""
 
@@ -39,6 +39,8 @@ class TaskFeed:
     def __init__(self, suite: Suite, split: Split, *, seed: str, portion: Portion = ALL) -> None:
         self._suite, self._split, self._portion = suite, split, portion
         self._random = Random(seed)
+        # Of its own: whoever draws the pictures of these tasks has soon drawn all words of one pool.
+        self._pool = crc32(seed.encode())
         self._order: list[int] = []
         self._group: list[Task] = []
 
@@ -51,7 +53,7 @@ class TaskFeed:
     def _rename(self, task: Task) -> Task:
         if not self._portion.rename_share or self._random.random() >= self._portion.rename_share:
             return task
-        return playable_under_other_names(task, lambda: self._random.randrange(1, NUMBERS))
+        return playable_under_other_names(task, lambda: draw_number(self._random, self._pool))
 
     def _draw(self) -> Task:
         size, limit = self._suite.sizes[self._split], self._portion.max_oracle_steps

@@ -60,9 +60,14 @@ CALLS_AFTER_BUDGET = 5
 
 
 def prepare_torch() -> None:
-    """One thread per process, and no denormals: both cost a multiple on small networks."""
+    """One thread per process, no denormals (both cost a multiple on small networks), and attention that can be learnt through.
+
+    On an H100 or H200, torch 2.11 to 2.13 give masked attention to cuDNN, whose backward pass makes NaN of rows that see
+    nothing where the length is 64 more than a multiple of 128: https://github.com/pytorch/pytorch/issues/196678.
+    """
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def make_policy(config: Config, pictures: Pictures | None = None, *, learning: bool = False) -> Policy[Any]:

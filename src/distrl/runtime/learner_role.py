@@ -10,7 +10,7 @@ from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.demonstrations import camera, demonstrate, demonstration_tasks
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.stream import DemonstrationStream
-from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
+from distrl.learner.warm_start import TELL_EVERY, Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
@@ -134,10 +134,14 @@ def _clone_all(life: Life, parts: LearnerParts) -> tuple[int, float]:
         _beat(life, f"watching the oracle: {done} of {len(tasks)} demonstrations")
         pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=parts.look)
         examples += examples_for(parts.policy, pairs)
-    loss = clone(
-        parts.policy, examples, config.warm_start, random=random,
-        beat=lambda share: _beat(life, f"cloning {len(tasks)} demonstrations: {share:.0%}"),
-    )  # fmt: skip
+
+    def tell(now: Cloned) -> None:
+        _beat(life, f"cloning {len(tasks)} demonstrations: {now.share:.0%}, {now.per_s:.0f}/s, loss {now.loss:.3f}")
+        batch = -(-now.samples // config.warm_start.batch)
+        if batch % TELL_EVERY == 0 or now.share == 1.0:
+            _write_cloned(life, now)
+
+    loss = clone(parts.policy, examples, config.warm_start, random=random, tell=tell)
     return len(examples), loss
 
 
@@ -157,14 +161,22 @@ def _clone_stream(life: Life, parts: LearnerParts, sight: RecentFrames) -> tuple
     def tell(now: Cloned) -> None:
         nonlocal words
         words = f"cloning a stream: {now.share:.0%}, {now.samples} steps, {now.per_s:.0f}/s, loss {now.loss:.3f}"
-        figures = {"samples": now.samples, "loss": now.loss, "certain": now.certain, "per_s": now.per_s}
-        life.metrics.write(
-            "warm_start", role="learner", **{f"warm_start/{name}": value for name, value in figures.items()}
-        )
+        _write_cloned(life, now)
 
     with DemonstrationStream(config, random=Random(config.run.seed)) as stream:
         last = clone_stream(policy, take, config.warm_start, tell=tell)
     return last.samples, last.loss
+
+
+def _write_cloned(life: Life, now: Cloned) -> None:
+    figures = {
+        "samples": now.samples,
+        "loss": now.loss,
+        "certain": now.certain,
+        "per_s": now.per_s,
+        "left_out": now.left_out,
+    }
+    life.metrics.write("warm_start", role="learner", **{f"warm_start/{name}": value for name, value in figures.items()})
 
 
 def _beat(life: Life, what: str) -> None:

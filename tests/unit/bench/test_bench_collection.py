@@ -100,8 +100,10 @@ def test_a_speed_up_is_the_mean_of_the_ratios_of_runs_with_the_same_seed() -> No
             "async": [collected(8.0, utilisation=0.9), collected(10.0, utilisation=0.98, limit=12.0)],
             "digirl_sync": [collected(2.0), collected(2.0)],
             "tuned_sync": [collected(4.0), replace(collected(8.0), restarts=1)],
-        }
+        },
+        tried={64: 3.0, 128: 4.5, 256: 4.0},
     )
+    assert (figures.tuned_round_episodes, figures.rounds_tried["256"]) == (128, 4.0)
     assert figures.speedup_vs_digirl_sync == pytest.approx(4.5)
     assert figures.speedup_vs_tuned_sync == pytest.approx((2.0 + 1.25) / 2)
     assert figures.speedup_spread == {"digirl_sync": (4.0, 5.0), "tuned_sync": (1.25, 2.0)}

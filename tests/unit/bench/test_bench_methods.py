@@ -7,36 +7,32 @@ from pathlib import Path
 
 import pytest
 
+from distrl.bench.ablation import QUICK_VARIANTS, VARIANTS
 from distrl.bench.base import names
 from distrl.bench.methods import (
     ALGORITHMS,
     ARENAS,
     AS_PUBLISHED,
-    BOUNDS,
-    CANDIDATES,
     CLOCK,
-    CORRECTIONS,
     EVERYDAY,
     FIRST,
     GENTLE,
     LAB,
     OURS,
-    QUICK_BOUNDS,
     QUICK_CLOCK,
     QUICK_LAB,
-    QUICK_STALE_LAB,
-    QUICK_VARIANTS,
+    RIVAL,
     SCHEMES,
-    STALE_LAB,
     TIMED,
-    VARIANTS,
     Arena,
     LabBudget,
     Method,
     resolve,
-    tries_for,
     tuning_of,
 )
+from distrl.bench.staleness import BOUNDS, CORRECTIONS, QUICK_BOUNDS, QUICK_STALE_LAB, STALE_LAB
+from distrl.bench.timed_tuning import TIMED_TRIES
+from distrl.bench.tuning import CANDIDATES, tries_for
 from distrl.config.load import config_hash, load_config
 from distrl.errors import ConfigError
 from distrl.evaluation.evaluate import held_out
@@ -92,6 +88,17 @@ def test_tuning_begins_with_the_file_of_each_algorithm_with_and_without_our_data
     assert config_hash(load_config(None, candidate.settings)) == config_hash(whole)
 
 
+def test_both_sides_of_the_race_had_as_many_tries() -> None:
+    assert set(TIMED_TRIES) == {OURS, RIVAL}
+    assert len(TIMED_TRIES[OURS]) == len(TIMED_TRIES[RIVAL])
+
+
+def test_the_published_form_is_that_of_its_file() -> None:
+    published = next(method for method in VARIANTS if method.name == "as published")
+    whole = load_config(CONFIGS / "aride-published.toml", {})
+    assert config_hash(resolve(published.settings)) == config_hash(whole)
+
+
 def test_every_scheme_has_a_neighbour_to_run_beside() -> None:
     assert len(SCHEMES) % 2 == 0
 
@@ -100,7 +107,7 @@ def test_every_method_says_what_was_spent_on_tuning_it() -> None:
     assert all(tuning_of([*ALGORITHMS, *SCHEMES]).values())
 
 
-@pytest.mark.parametrize("arenas", [ARENAS, (FIRST,)], ids=["equal episodes", "equal wall-clock"])
+@pytest.mark.parametrize("arenas", [ARENAS, (FIRST,)], ids=["equal episodes", "all else"])
 def test_five_hundred_held_out_tasks_stand_behind_a_figure(arenas: tuple[Arena, ...]) -> None:
     tasks = [task for arena in arenas for task in held_out(resolve(arena.settings), arena.test_tasks)]
     assert len({task.id for task in tasks}) == len(tasks) >= 500

@@ -14,7 +14,8 @@ from distrl.config.schema import FaultConfig, LatencyConfig
 from distrl.devices.sim import layout, phone, render
 from distrl.devices.sim.apps import APPS, SCREENS
 from distrl.devices.sim.device import SimDevice, SimSettings
-from distrl.devices.sim.paint import Canvas, Pen, Written, clean, text_mask
+from distrl.devices.sim.lettering import clean, text_mask
+from distrl.devices.sim.paint import Canvas, Pen, Written
 from distrl.devices.sim.pictograms import ALIASES, DRAWINGS, pictogram_mask
 from distrl.devices.sim.state import PhoneState, put
 from distrl.devices.sim.theme import app_theme

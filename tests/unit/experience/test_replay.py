@@ -62,6 +62,17 @@ def test_what_remains_after_eviction_is_drawn_by_priority_and_the_evicted_never(
     assert_drawn_by_priority(replay, 0.6)
 
 
+@pytest.mark.parametrize(("balance", "share"), [(0.0, 0.75), (1.0, 0.5)])
+def test_rare_kinds_are_drawn_as_often_as_common_ones_where_they_are_balanced(balance: float, share: float) -> None:
+    replay = make_replay(alpha=1.0, balance=balance)
+    for number in range(12):
+        kind = "rare" if number % 4 == 0 else "common"
+        replay.add(f"{kind} {number}", "", steps=1, version=0, success=True, priority=1.0, kind=kind)
+    replay.set_version(0)
+    drawn = [sample.id.startswith("common") for sample in replay.sample(20_000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(share, abs=0.02)
+
+
 def test_a_sample_carries_its_item_and_its_true_probability() -> None:
     replay = make_replay(alpha=0.5)
     put(replay, "a", 4.0)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
 from random import Random
 
 import msgspec
@@ -9,6 +9,7 @@ import torch
 
 from distrl.config.schema import Config, TasksConfig, WarmStartConfig
 from distrl.errors import RoleCrashed
+from distrl.learner.descent import Descent
 from distrl.learner.warm_start import (
     RISE,
     Cloned,
@@ -20,6 +21,7 @@ from distrl.learner.warm_start import (
     examples_for,
     pace,
 )
+from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import Finish, Goal, Want
 from support.faketime import FakeTime
 from support.lessons import UNRULY, some_tasks, tiny_policy
@@ -34,22 +36,25 @@ def test_cloning_demonstrations_makes_them_likelier() -> None:
     encoded, choices = [item for item, _ in examples], [choice for _, choice in examples]
     with torch.no_grad():
         before = policy.score(encoded, choices).logp_N
-    shares: list[float] = []
+    told: list[Cloned] = []
     config = WarmStartConfig(epochs=25, learning_rate=1e-2)
-    loss = clone(policy, examples, config, random=Random(0), beat=shares.append)
+    loss = clone(policy, examples, config, random=Random(0), tell=told.append)
     with torch.no_grad():
         after = policy.score(encoded, choices).logp_N
     assert float(after.mean()) > float(before.mean()) + 0.5
     assert loss < -float(before.mean())
+    shares = [now.share for now in told]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+    assert told[0].loss == pytest.approx(-float(before.mean()), abs=0.2)
+    assert told[-1].samples == 25 * len(examples)
 
 
 def test_cloning_is_the_same_for_the_same_seed() -> None:
     examples = examples_for(tiny_policy(), demonstrate(TASKS[:2], UNRULY, history=6))
     clones = [tiny_policy(), tiny_policy()]
     for policy in clones:
-        clone(policy, examples, WarmStartConfig(epochs=2), random=Random(3), beat=lambda share: None)
+        clone(policy, examples, WarmStartConfig(epochs=2), random=Random(3), tell=lambda now: None)
     assert clones[0].dump() == clones[1].dump()
 
 
@@ -96,6 +101,49 @@ def test_what_the_grammar_cannot_say_is_left_out_of_the_examples() -> None:
     pairs = demonstrate(TASKS[:1], UNRULY, history=6)
     unsaid = (pairs[0][0], Finish(answer="nothing on this screen says so"))
     assert len(examples_for(policy, [unsaid, *pairs])) == len(pairs)
+
+
+def spoil(policy: PointerPolicy, batches: set[int]) -> None:
+    """Make the gradient of one tensor no number in those batches, counted from 0."""
+    passes = count()
+    next(policy.network.parameters()).register_hook(
+        lambda grad: grad.fill_(float("nan")) if next(passes) in batches else grad
+    )
+
+
+def test_a_batch_whose_gradient_is_no_number_is_left_out_and_counted() -> None:
+    spoilt, whole = tiny_policy(), tiny_policy()
+    spoil(spoilt, {1, 2})
+    examples = examples_for(whole, demonstrate(TASKS[:2], UNRULY, history=6))
+    descent, other = Descent(spoilt, WarmStartConfig()), Descent(whole, WarmStartConfig())
+    descent.step(examples)
+    other.step(examples)
+    before = spoilt.dump()
+    descent.step(examples)
+    descent.step(examples)
+    assert spoilt.dump() == before == whole.dump()
+    descent.step(examples)
+    other.step(examples)
+    assert spoilt.dump() == whole.dump() != before
+    descent.look()
+    assert descent.left_out == 2
+
+
+def test_cloning_tells_how_much_was_left_out() -> None:
+    policy, told = tiny_policy(), list[Cloned]()
+    spoil(policy, {0, 3})
+    examples = examples_for(policy, demonstrate(TASKS[:2], UNRULY, history=6))
+    clone(policy, examples, WarmStartConfig(epochs=6, batch=64), random=Random(0), tell=told.append)
+    assert told[-1].left_out == 2
+    assert all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
+
+
+def test_cloning_ends_with_the_fix_where_no_gradient_is_a_number() -> None:
+    policy = tiny_policy()
+    spoil(policy, set(range(100)))
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))
+    with pytest.raises(RoleCrashed, match=r"(?s)gradients of the last 3 batches.*lower warm_start\.learning_rate"):
+        clone(policy, examples, WarmStartConfig(epochs=3, batch=64), random=Random(0), tell=lambda now: None)
 
 
 # --- as a stream ----------------------------------------------------------------------------------------------------

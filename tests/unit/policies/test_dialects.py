@@ -27,6 +27,7 @@ UNSAYABLE = {
     "ui_tars": ["impossible, with an answer"],
     "ui_tars_1.5": ["impossible, with an answer"],
     "android_world": ["swipe", "short swipe", "impossible, with an answer"],
+    "brief": [],
 }
 every_dialect = pytest.mark.parametrize("each", DIALECTS.values(), ids=list(DIALECTS))
 
@@ -34,7 +35,7 @@ every_dialect = pytest.mark.parametrize("each", DIALECTS.values(), ids=list(DIAL
 def precision(each: Dialect, screen: Screen) -> float:
     """How far apart two neighbouring points of the format are, at most."""
     pixel = 1 / min(screen.width, screen.height)
-    return {"json": 1e-3, "aitw": 1e-4, "qwen3_vl": 1e-3, "ui_tars": 1e-3}.get(each.name, pixel)
+    return {"json": 1e-3, "aitw": 1e-4, "qwen3_vl": 1e-3, "ui_tars": 1e-3, "brief": 1e-3}.get(each.name, pixel)
 
 
 def same(one: Action, other: Action, within: float) -> bool:
@@ -150,6 +151,7 @@ def test_the_explanation_names_whatever_the_dialect_says(each: Dialect) -> None:
         "android_world": '"action_type": "{}"',
         "ui_tars": "\n{}(",
         "ui_tars_1.5": "\n{}(",
+        "brief": "{}",
     }
     for action in SAMPLES.values():
         said = each.print(action, PICTURE)
@@ -162,6 +164,8 @@ def kind_of(each: Dialect, said: str) -> str:
     """The word of the format for what it says."""
     if each.name == "aitw":
         return said.partition("[")[2].partition("]")[0]
+    if each.name == "brief":
+        return said.split(maxsplit=1)[0]
     if each.name.startswith("ui_tars"):
         return said.removeprefix("Action: ").partition("(")[0]
     return said.replace(" ", "").partition('"action":"')[2].partition('"')[0] or said.split('"')[3]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrl.policies.dialects.base import KEPT, LONGEST, Dialect
 from distrl.policies.dialects.catalogue import DIALECTS
-from distrl.types import Action, LongPress, Swipe, Tap, Unparsed
+from distrl.types import Action, LongPress, Swipe, Tap, TypeText, Unparsed
 from support.dialects import PICTURE, actions
 
 every_dialect = pytest.mark.parametrize("each", DIALECTS.values(), ids=list(DIALECTS))
@@ -99,12 +99,14 @@ def test_a_damaged_answer_is_an_action_or_unparsed(each: Dialect, action: Action
 @every_dialect
 @settings(max_examples=12, deadline=None)
 @given(action=actions)
+@example(action=TypeText("')"))
 def test_an_answer_that_breaks_off_before_its_action_is_whole_is_unparsed(each: Dialect, action: Action) -> None:
     said = each.print(action, PICTURE) or ""
     whole = said.removesuffix("\n</tool_call>")
     for length in range(len(whole)):
         check(each.parse(whole[:length], PICTURE))
-    if said:
+    # A brief action has no sign at its end, except where it quotes a text: `tap 1` may be the beginning of `tap 12`.
+    if said and (each.name != "brief" or said.endswith('"')):
         assert isinstance(each.parse(whole[: len(whole) - 1], PICTURE), Unparsed)
 
 

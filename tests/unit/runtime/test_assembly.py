@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.devices.sim.latency import RESET_S, SLOW_FACTOR, STALL_S
 from distrl.experience.store import ExperienceStore
 from distrl.rollout.rounds import EqualShares, NoRounds, Rounds, SharedRound
-from distrl.runtime.assembly import episode_limits, make_devices, make_fitting, make_rounds
+from distrl.runtime.assembly import episode_limits, make_devices, make_fitting, make_rounds, prepare_torch
 from distrl.runtime.run_folder import RunFolder
 from distrl.types import Value
 from support.strays import strays
@@ -87,3 +88,12 @@ def test_hindsight_errs_at_least_as_often_as_the_verdicts_that_the_learner_sees(
     assert exact != wrong
     assert found_by_hindsight(data__outcome_flip=1.0) == wrong
     assert found_by_hindsight(data__outcome_flip=0.2, data__judge_flip=1.0) == wrong
+
+
+def test_no_role_learns_through_attention_that_makes_nan_of_finite_numbers() -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        prepare_torch()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.set_flush_denormal(False)  # which other tests in this process need

@@ -28,6 +28,8 @@ KEYED = "messages.thread"
 """The table whose keys are names."""
 POOLS, POOL_WORDS = 64, 2000
 """Words of one number come from one pool: who draws pictures of few pools draws each word seldom for the first time."""
+WAYS = 2**32
+"""Numbers of one pool."""
 SPARE_WORDS = 64
 """Of a number, for names that a task adds to those of its phone."""
 LETTERS, FREQUENCY = (
@@ -38,6 +40,11 @@ VOWELS, CONSONANTS = "aeiouy", "bcdfghjklmnprstvwxz"
 SHORTEST, LONGEST = 3, 9
 NUMBER_SHARE, SCATTERED_SHARE = 0.12, 0.35
 """Of the words: those made of digits, as times are, and those of letters in any order."""
+
+
+def draw_number(random: Random, pool: int) -> int:
+    """Some number, 1 or more, whose words come from this pool."""
+    return pool % POOLS + POOLS * random.randrange(1, WAYS)
 
 
 class OtherNames:

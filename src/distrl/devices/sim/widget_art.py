@@ -7,7 +7,8 @@ from zlib import crc32
 
 import msgspec
 
-from distrl.devices.sim.paint import WHITE, Box, Canvas, Colour, Pen, mix, parse_colour, wrap
+from distrl.devices.sim.lettering import wrap
+from distrl.devices.sim.paint import WHITE, Box, Canvas, Colour, Pen, mix, parse_colour
 from distrl.devices.sim.theme import Theme
 from distrl.devices.sim.widgets import Widget, WidgetKind
 

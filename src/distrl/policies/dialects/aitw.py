@@ -56,6 +56,7 @@ class AitwDialect:
     """Auto-UI's decisions."""
 
     name: DialectName = "aitw"
+    by_number = False
 
     def print(self, action: Action, screen: Screen) -> str | None:
         """The plan of one type, and the decision."""

@@ -59,6 +59,7 @@ class AndroidWorldDialect:
     """AndroidWorld's actions."""
 
     name: DialectName = "android_world"
+    by_number = False
 
     def print(self, action: Action, screen: Screen) -> str | None:
         """One object."""

@@ -44,6 +44,10 @@ class Dialect(Protocol):
     def name(self) -> DialectName:
         """What the configuration calls it."""
 
+    @property
+    def by_number(self) -> bool:
+        """Whether it points at elements by their numbers, so that prompts in it need no positions."""
+
     def print(self, action: Action, screen: Screen) -> str | None:
         """The words for `action`; None where the format has none, so that cloning can leave the step out."""
 

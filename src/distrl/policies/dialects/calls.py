@@ -13,6 +13,8 @@ _NAME = re.compile(r"\s*([a-z_]+)\(")
 _NEXT = re.compile(r"[\s,]*")
 _KEY = re.compile(r"([a-z_0-9]+)\s*=\s*")
 _VALUE = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,()'"]+)""", re.DOTALL)
+_FREE = {mark: re.compile(rf"((?:[^\\]|\\.)*?){mark}\)", re.DOTALL) for mark in ("'", '"')}
+"""Up to where a quote that nobody escaped meets a bracket."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _MEANS = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 _WRITTEN = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'", '"': '\\"', "\\": "\\\\"}
@@ -62,9 +64,8 @@ def _read_free(text: str, at: int, free: str) -> dict[str, str] | None:
     key = _KEY.match(text, at)
     if key is None or key[1] != free or text[key.end() : key.end() + 1] not in ("'", '"'):
         return None
-    start = key.end() + 1
-    end = text.find(text[key.end()] + ")", start)
-    return None if end < 0 else {free: _unescape(text[start:end])}
+    content = _FREE[text[key.end()]].match(text, key.end() + 1)
+    return None if content is None else {free: _unescape(content[1])}
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:

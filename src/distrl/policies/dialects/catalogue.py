@@ -6,6 +6,7 @@ from distrl.errors import UsageError, closest
 from distrl.policies.dialects.aitw import AitwDialect
 from distrl.policies.dialects.android_world import AndroidWorldDialect
 from distrl.policies.dialects.base import Dialect
+from distrl.policies.dialects.brief import BriefDialect
 from distrl.policies.dialects.plain_json import JsonDialect
 from distrl.policies.dialects.qwen import QwenDialect
 from distrl.policies.dialects.ui_tars import UiTarsDialect
@@ -20,6 +21,7 @@ DIALECTS: dict[str, Dialect] = {
         UiTarsDialect("ui_tars", absolute=False),
         UiTarsDialect("ui_tars_1.5", absolute=True),
         AndroidWorldDialect(),
+        BriefDialect(),
     )
 }
 

@@ -34,6 +34,7 @@ class JsonDialect:
     """Our own actions as JSON."""
 
     name: DialectName = "json"
+    by_number = False
 
     def print(self, action: Action, screen: Screen) -> str | None:
         """One compact object."""

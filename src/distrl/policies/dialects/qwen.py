@@ -67,6 +67,8 @@ class _Call(msgspec.Struct, frozen=True, kw_only=True):
 class QwenDialect:
     """Calls of `mobile_use`, in pixels or in thousandths."""
 
+    by_number = False
+
     def __init__(self, name: DialectName, *, absolute: bool) -> None:
         self.name: DialectName = name
         self._absolute = absolute

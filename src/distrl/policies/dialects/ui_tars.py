@@ -56,6 +56,8 @@ call_user() # the task cannot be done
 class UiTarsDialect:
     """UI-TARS calls, in pixels or in thousandths."""
 
+    by_number = False
+
     def __init__(self, name: DialectName, *, absolute: bool) -> None:
         self.name: DialectName = name
         self._absolute = absolute

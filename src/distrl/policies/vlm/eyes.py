@@ -30,7 +30,7 @@ MOST_STRETCHED = 100
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """A batch of prompts as a model takes them, before padding."""
 
-    ids: list[list[int]]
+    ids: Sequence[Sequence[int]]
     pictures: dict[str, Tensor] = {}
     """Inputs of the model that hold the pictures of all prompts."""
     per_token: dict[str, list[list[int]]] = {}

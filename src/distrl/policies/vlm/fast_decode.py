@@ -18,6 +18,9 @@ from torch.nn import functional as F
 GROUPED = "distrl_grouped"
 """Name of the attention that reads shared keys and values once for all heads that share them."""
 
+LOOK_EVERY = 4
+"""Tokens between two looks at whether all answers have ended: each look waits for the GPU."""
+
 LEAST = -1e9
 """Stands for the logarithm of 0 in an entropy."""
 
@@ -39,6 +42,8 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True):
     """0: the likeliest token."""
     never: tuple[int, ...] = ()
     """Tokens that no answer may hold, such as a picture's place."""
+    ends: tuple[int, ...] = ()
+    """Once every answer holds one of these, no more tokens are made."""
 
 
 def share_keys(config: Any) -> None:
@@ -122,6 +127,7 @@ class Decoder:
         self._position_B = torch.zeros(batch, dtype=torch.long, device=device)
         self._step_1 = torch.zeros(1, dtype=torch.long, device=device)
         self._never = torch.tensor(decoding.never, dtype=torch.long, device=device)
+        self._ends = torch.tensor(decoding.ends, dtype=torch.long, device=device)
         self._yes = torch.ones(batch, 1, 1, 1, dtype=torch.bool, device=device)
         self._out = Answers(
             token_BA=torch.zeros(batch, tokens, dtype=torch.long, device=device),
@@ -143,15 +149,25 @@ class Decoder:
         return len(self._token_B)
 
     @torch.no_grad()
-    def answer(self, inputs: dict[str, Tensor]) -> tuple[Answers, Tensor]:
-        """Answers to a left-padded batch of prompts, and the hidden state at the end of each prompt."""
+    def answer(self, inputs: dict[str, Tensor], *, rows: int | None = None) -> tuple[Answers, Tensor]:
+        """Answers to a left-padded batch of prompts, and the hidden state at the end of each prompt.
+
+        What stands after an end token means nothing. Only the first `rows` answers have to come to their end.
+        """
         found = self._read(inputs)
         hidden_BD = found.last_hidden_state[:, -1]
         self._begin(found, inputs["attention_mask"])
         self._choose(self._head(hidden_BD))
-        for _ in range(self._decoding.num_tokens - 1):
+        for made in range(1, self._decoding.num_tokens):
+            if made % LOOK_EVERY == 0 and self._ended(made, rows):
+                break
             self._advance()
         return self._out, hidden_BD
+
+    def _ended(self, made: int, rows: int | None) -> bool:
+        if not len(self._ends):
+            return False
+        return bool(torch.isin(self._out.token_BA[:rows, :made], self._ends).any(1).all())
 
     def _read(self, inputs: dict[str, Tensor]) -> Any:
         """The prompts through the model; a hook that stayed would keep this decoder and its buffers alive."""

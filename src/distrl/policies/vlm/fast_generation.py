@@ -57,14 +57,17 @@ class FastGenerate:
             inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
         rows, length = inputs["input_ids"].shape
         decoding = Decoding(
-            num_tokens=sampling.answer_tokens, temperature=sampling.temperature, never=sampling.vocabulary.forbidden
+            num_tokens=sampling.answer_tokens,
+            temperature=sampling.temperature,
+            never=sampling.vocabulary.forbidden,
+            ends=sampling.vocabulary.ends,
         )
         batch = 1 << (rows - 1).bit_length()
         # Draws are made on the GPU, and start each batch where the worker's generator says.
         self._generator = self._generator or torch.Generator(inputs["input_ids"].device)
         self._generator.manual_seed(int(torch.randint(2**62, (1,), generator=sampling.generator)))
         decoder = self._decoder(network.base, batch, -(-length // PROMPT_STEP) * PROMPT_STEP, decoding)
-        answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding))
+        answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding), rows=rows)
         return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
 
     def _hurry(self, model: Any) -> None:
@@ -74,14 +77,16 @@ class FastGenerate:
             self._hurried.add(id(model))
 
     def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
-        key = batch, longest, decoding
-        if key not in self._decoders:
+        """One with enough room and not twice too much, the last used at the end; the one used longest ago makes room."""
+        fitting = (key for key in self._decoders if key[::2] == (batch, decoding) and longest <= key[1] <= 2 * longest)
+        key = min(fitting, default=(batch, longest, decoding))
+        found = self._decoders.pop(key, None)
+        if found is None:
             if len(self._decoders) >= MOST_DECODERS:
-                self._decoders.clear()
-            self._decoders[key] = Decoder(
-                model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator
-            )
-        return self._decoders[key]
+                del self._decoders[next(iter(self._decoders))]
+            found = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator)
+        self._decoders[key] = found
+        return found
 
 
 def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:

@@ -1,6 +1,7 @@
-"""Norms and MLPs of a transformer with their small steps joined: the same numbers up to rounding, fewer passes over memory.
+"""Norms, MLPs and adapted layers with their small steps joined: the same numbers up to rounding, fewer passes over memory.
 
-Stock norms take six passes over their input and stock gates two; one fused kernel each does it here. MLPs that carry no
+Stock norms take six passes over their input and stock gates two; one fused kernel each does it here. An adapter is added
+to its layer by the product that computes it. MLPs that carry no
 adapter and whose inner width is no multiple of 8 (3,420 in Qwen2.5-VL's vision tower) are filled up with zeros for the
 product, since matrix kernels for such widths run at a fraction of the chip's rate; the weights themselves stay as they are.
 """
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+ADAPTER = "default"
+"""Peft's name for the only adapter."""
 WIDTH_STEP = 64
 """Inner widths are filled up to a multiple of this."""
 
@@ -37,6 +40,8 @@ def restore_layers(model: nn.Module) -> None:
 
 
 def _fused_form(module: nn.Module) -> Any:
+    if _is_adapted(module):
+        return _adapted_linear
     if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
         return _norm
     gated = all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
@@ -44,6 +49,22 @@ def _fused_form(module: nn.Module) -> Any:
         return None
     plain = all(type(getattr(module, name)) is nn.Linear for name in ("gate_proj", "up_proj", "down_proj"))
     return _filled_mlp if plain and module.gate_proj.out_features % 8 else _gated_mlp  # type: ignore[operator,union-attr]
+
+
+def _is_adapted(module: Any) -> bool:
+    """Whether this is a linear layer with one plain adapter, of peft."""
+    adapters = getattr(module, "lora_A", None)
+    return adapters is not None and list(adapters) == [ADAPTER] and type(module.base_layer) is nn.Linear
+
+
+def _adapted_linear(self: Any, x: Tensor) -> Tensor:
+    """The layer and its adapter in the numbers of `x`, where peft would leave them for float32 and come back."""
+    out: Tensor = self.base_layer(x)
+    if self.merged or self.disable_adapters:
+        return out
+    down, up = (part[ADAPTER].weight.to(x.dtype) for part in (self.lora_A, self.lora_B))
+    low = F.linear(x, down).flatten(0, -2)
+    return torch.addmm(out.flatten(0, -2), low, up.T, alpha=self.scaling[ADAPTER]).view(out.shape)
 
 
 def _norm(self: Any, hidden_states: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class VlmNetwork(nn.Module):
         head = self.base.get_output_embeddings()
         self.value = ValueHead(head.in_features, value_width).to(head.weight.device)
         self._hidden = torch.empty(0)
+        self._places_BK: Tensor | None = None
         # What the language head reads is the last hidden state, in every family.
         head.register_forward_pre_hook(self._see)
 
@@ -47,15 +48,29 @@ class VlmNetwork(nn.Module):
         """The transformers model, inside its adapters where it has some."""
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
-    def forward(self, inputs: Inputs, *, keep: int) -> tuple[Tensor, Tensor]:
-        """The logits and the hidden states of the last `keep` tokens, under gradient."""
-        logits = self.model(**inputs, use_cache=False, logits_to_keep=keep).logits
-        return logits[:, -keep:], self.last_hidden()[:, -keep:]
+    def forward(self, inputs: Inputs, *, keep: int, first_B: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The logits and the hidden states of `keep` tokens, under gradient: the last, or those from `first_B` on."""
+        if first_B is None:
+            logits = self.model(**inputs, use_cache=False, logits_to_keep=keep).logits
+            return logits[:, -keep:], self.last_hidden()[:, -keep:]
+        places_BK = first_B[:, None] + torch.arange(keep, device=first_B.device)
+        self._places_BK = places_BK.clamp(max=inputs["input_ids"].shape[1] - 1)
+        try:
+            return self.model(**inputs, use_cache=False).logits, self.last_hidden()
+        finally:
+            self._places_BK = None
 
     def last_hidden(self) -> Tensor:
         """The hidden states that the language head read last; they are given away once."""
         seen, self._hidden = self._hidden, torch.empty(0)
         return seen
 
-    def _see(self, head: nn.Module, given: tuple[Tensor, ...]) -> None:
-        self._hidden = given[0]
+    def _see(self, head: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """Keep what the head reads; where only some places are wanted, it reads no others."""
+        hidden, places_BK = given[0], self._places_BK
+        self._hidden = hidden if places_BK is None else hidden.gather(1, _along(places_BK, hidden))
+        return None if places_BK is None else (self._hidden, *given[1:])
+
+
+def _along(places_BK: Tensor, hidden_BLD: Tensor) -> Tensor:
+    return places_BK[..., None].expand(-1, -1, hidden_BLD.shape[-1])

@@ -23,12 +23,15 @@ from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.eyes import Reading, make_eye, tokenize
 from distrl.policies.vlm.fast_generation import FastGenerate, suits
+from distrl.policies.vlm.fast_layers import fuse_layers
 from distrl.policies.vlm.faults import Soundness, memory_errors
 from distrl.policies.vlm.generation import Answered, Generate, Sampling, generate
 from distrl.policies.vlm.loading import compute_dtype, load_model, weights_dtype
+from distrl.policies.vlm.merging import Merging
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.prompt import Encoded, Prompter
-from distrl.policies.vlm.tokens import Answer, Inputs, entropy_of, log_chances, pad, vocabulary_of
+from distrl.policies.vlm.texts import Texts
+from distrl.policies.vlm.tokens import Answer, Inputs, close_up, entropy_of, log_chances, pad, vocabulary_of
 from distrl.types import Action, Decision, Observation, Unparsed
 
 CPU = torch.device("cpu")
@@ -56,11 +59,15 @@ class VlmPolicy:
         self._eye, self._album = make_eye(model, config), Album(fetch)
         self.chat = Chat(model, config.path, self._eye.placeholder if self._eye else "")
         self._prompter = Prompter(config, self.dialect, self.chat, self._eye, self._album)
+        self._texts = Texts(lambda encoded: tokenize(self.tokenizer, [self.prompt(item) for item in encoded]))
         self.network = VlmNetwork(add_adapters(model.network, config), value_width=config.value_width)
         if config.gradient_checkpointing:
             self.network.base.gradient_checkpointing_enable({"use_reentrant": False})
         self.soundness = Soundness()
         self._generate = generate or _way_to_answer(config, self.network, device)
+        self._merging = Merging(self.network) if config.merge and config.lora_rank else None
+        if isinstance(self._generate, FastGenerate):
+            fuse_layers(self.network.base)  # also for who only learns
 
     # reading
 
@@ -83,11 +90,11 @@ class VlmPolicy:
         return answer if sayable else None
 
     def _inputs(self, encoded: Sequence[Encoded], answers: Sequence[Answer]) -> Inputs:
-        prompts = [self.prompt(item) for item in encoded]
         if self._eye is None:
-            reading = Reading(ids=tokenize(self.tokenizer, prompts))
+            reading = Reading(ids=self._texts.ids(encoded))
         else:
-            reading = self._eye.read(prompts, [[self._album.picture(ref) for ref in item.pictures] for item in encoded])
+            pictures = [[self._album.picture(ref) for ref in item.pictures] for item in encoded]
+            reading = self._eye.read([self.prompt(item) for item in encoded], pictures)
         return pad(reading, answers, self.vocabulary.padding)
 
     def _on_device(self, inputs: Inputs) -> Inputs:
@@ -109,6 +116,8 @@ class VlmPolicy:
             generator=generator,
         )
         self.network.eval()
+        if self._merging is not None:
+            self._merging.join()
         size = self.config.decide_batch
         parts = (observations[at : at + size] for at in range(0, len(observations), size))
         return [decision for part in parts for decision in self._decide(part, sampling)]
@@ -146,6 +155,8 @@ class VlmPolicy:
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
         order = sorted(range(len(encoded)), key=lambda row: (len(encoded[row].pictures), len(encoded[row].text)))
         size = self.config.score_batch
+        if self._merging is not None:
+            self._merging.part()
         self.network.train(self.config.gradient_checkpointing and torch.is_grad_enabled())
         parts = [self._score_part(encoded, choices, order[at : at + size]) for at in range(0, len(order), size)]
         back = torch.tensor(order).argsort()
@@ -153,21 +164,25 @@ class VlmPolicy:
         return Scores(logp_N=logp_N, entropy_N=entropy_N, value_logit_N=value_N)
 
     def _score_part(self, encoded: Sequence[Encoded], choices: Sequence[Answer], rows: list[int]) -> Parts:
-        answers = [choices[row] for row in rows]
-        inputs = self._inputs([encoded[row] for row in rows], answers)
-        if self._eye is None:  # pictures have positions of their own
-            inputs["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+        asked, answers, first_B = [encoded[row] for row in rows], [choices[row] for row in rows], None
+        if self._eye is None:
+            inputs, first_B = close_up(self._texts.ids(asked), answers, self.vocabulary.padding)
+        else:
+            inputs = self._inputs(asked, answers)
         if torch.is_grad_enabled() and len(encoded) > self.config.score_batch:
             # All parts wait for one backward pass: keep none of their activations until then.
-            parts: Parts = checkpoint(self._score, inputs, answers, use_reentrant=False, preserve_rng_state=False)
+            parts: Parts = checkpoint(
+                self._score, inputs, answers, first_B, use_reentrant=False, preserve_rng_state=False
+            )
         else:
-            parts = self._score(inputs, answers)
+            parts = self._score(inputs, answers, first_B)
         return self._sound(parts)
 
-    def _score(self, inputs: Inputs, answers: list[Answer]) -> Parts:
-        longest = max(map(len, answers))
+    def _score(self, inputs: Inputs, answers: list[Answer], first_B: Tensor | None) -> Parts:
+        """`first_B`: where each prompt ends, for rows that are closed up; otherwise all prompts end in one column."""
+        longest, first_B = max(map(len, answers)), None if first_B is None else first_B.to(self.device)
         with memory_errors("score_batch", self.config.score_batch), self._precision():
-            logits_BKV, hidden_BKD = self.network(self._on_device(inputs), keep=longest + 1)
+            logits_BKV, hidden_BKD = self.network(self._on_device(inputs), keep=longest + 1, first_B=first_B)
             logp_BAV = log_chances(logits_BKV[:, :-1], self.vocabulary)
             value_B = self.network.value(hidden_BKD[:, 0])
             said = torch.nn.utils.rnn.pad_sequence([torch.tensor(a, dtype=torch.long) for a in answers], True)
@@ -184,7 +199,10 @@ class VlmPolicy:
         self.soundness.note(finite_N, "scoring")
         if bool(finite_N.all()):
             return parts
-        logp_N, entropy_N, value_N = (part.detach().nan_to_num(0.0, 0.0, 0.0) for part in parts)
+        # Still something to send a gradient into, so that an update of nothing else does not fail.
+        learning = torch.is_grad_enabled()
+        cut = (part.detach().nan_to_num(0.0, 0.0, 0.0).requires_grad_(learning) for part in parts)
+        logp_N, entropy_N, value_N = cut
         return logp_N, entropy_N, value_N
 
     def _precision(self) -> AbstractContextManager[object]:

@@ -88,9 +88,13 @@ class Prompter:
         return "\n".join(["Your last actions:", *lines]) if lines else ""
 
     def _done(self, past: Past, screen: Screen) -> str:
-        target = f' on "{self._short(past.target)}"' if past.target and not isinstance(past.action, TypeText) else ""
+        words, target = self._words(past.action, screen), ""
+        if past.target and not isinstance(past.action, TypeText):
+            target = f' on "{self._short(past.target)}"'
+        if target and self._dialect.by_number:  # the point alone means nothing to who was never told of points
+            words = words.split()[0]
         outcome = " (not possible)" if not past.valid else "" if past.changed else " (nothing changed)"
-        return self._words(past.action, screen) + target + outcome
+        return words + target + outcome
 
     def _words(self, action: Action, screen: Screen) -> str:
         """The action in the dialect; what has no words there, in ours."""
@@ -101,7 +105,9 @@ class Prompter:
                 action = msgspec.structs.replace(action, answer=self._short(answer))
             case Unparsed(raw=raw):
                 return f'"{self._short(raw)}"'
-        words = self._dialect.print(action, screen) or msgspec.json.encode(action).decode()
+        # The numbers of elements on the present screen are not those of the past one.
+        bare = msgspec.structs.replace(screen, elements=())
+        words = self._dialect.print(action, bare) or msgspec.json.encode(action).decode()
         return " ".join(words.split())[:LONGEST_ACTION]
 
     def _elements(self, screen: Screen) -> str:
@@ -122,7 +128,9 @@ class Prompter:
         return f"[{number}] {' '.join([self._short(element.class_name), *named])} {', '.join(notes)}".rstrip()
 
     def _numbers(self, element: UiElement, screen: Screen) -> str:
-        """Where an element is, in the numbers with which the dialect would touch it."""
+        """Where an element is, in the numbers with which the dialect would touch it; empty: by its place in the list."""
+        if self._dialect.by_number:
+            return ""
         said = self._dialect.print(Tap(*element.bounds.centre), screen) or ""
         return ",".join(_NUMBER.findall(said)[:2])
 

@@ -8,6 +8,7 @@ over all answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -63,6 +64,18 @@ def log_chances(logits: Tensor, vocabulary: Vocabulary, temperature: float = 1.0
 def entropy_of(logp: Tensor) -> Tensor:
     """The entropy over the last dimension."""
     return -(logp.exp() * logp).sum(-1)
+
+
+def close_up(prompts: Sequence[Sequence[int]], answers: Sequence[Answer], padding: int) -> tuple[Inputs, Tensor]:
+    """Answers right behind their prompts, filled up behind those, and the place of each prompt's last token.
+
+    No token looks ahead, so nothing has to be masked.
+    """
+    rows = [(*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True)]
+    length_B = torch.tensor([len(row) for row in rows])
+    ids_BL = torch.full((len(rows), int(length_B.max())), padding)
+    ids_BL[torch.arange(ids_BL.shape[1]) < length_B[:, None]] = torch.tensor(list(chain.from_iterable(rows)))
+    return {"input_ids": ids_BL}, torch.tensor([len(prompt) - 1 for prompt in prompts])
 
 
 def pad(reading: Reading, answers: Sequence[Answer], padding: int) -> Inputs:

@@ -8,45 +8,45 @@ from torch import nn
 
 from distrl.config.schema import LearnerConfig, RunConfig
 from distrl.errors import RoleCrashed
-from distrl.learner.descent import Descent, share_spent
+from distrl.learner.stepper import Stepper, share_spent
 
 
-def a_descent(**settings: float) -> tuple[nn.Linear, Descent]:
+def a_stepper(**settings: float) -> tuple[nn.Linear, Stepper]:
     torch.manual_seed(0)
     policy = nn.Linear(4, 1)
-    return policy, Descent(policy, nn.Linear(2, 1), LearnerConfig(learning_rate=0.1, **settings))  # type: ignore[arg-type]
+    return policy, Stepper(policy, nn.Linear(2, 1), LearnerConfig(learning_rate=0.1, **settings))  # type: ignore[arg-type]
 
 
-def moved(descent: Descent, policy: nn.Linear, *, updates: int, spent: float = 0.0) -> float:
+def moved(stepper: Stepper, policy: nn.Linear, *, updates: int, spent: float = 0.0) -> float:
     before = policy.weight.detach().clone()
-    descent.step(policy(torch.ones(4)).sum(), updates=updates, spent=spent)
+    stepper.step(policy(torch.ones(4)).sum(), updates=updates, spent=spent)
     return float((policy.weight.detach() - before).abs().max())
 
 
 def test_the_learning_rate_is_full_from_the_start_where_no_rise_is_asked_for() -> None:
-    _, descent = a_descent()
-    assert [descent.rate(updates) for updates in (0, 1, 1000)] == [0.1, 0.1, 0.1]
+    _, stepper = a_stepper()
+    assert [stepper.rate(updates) for updates in (0, 1, 1000)] == [0.1, 0.1, 0.1]
 
 
 def test_the_learning_rate_rises_in_even_steps_and_stays() -> None:
-    _, descent = a_descent(rise_updates=4)
-    assert [descent.rate(updates) for updates in range(6)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
+    _, stepper = a_stepper(rise_updates=4)
+    assert [stepper.rate(updates) for updates in range(6)] == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
 
 
 def test_first_steps_are_as_short_as_the_rate_says_also_for_who_resumes_in_the_middle() -> None:
     for updates, share in ((0, 0.1), (4, 0.5), (9, 1.0)):
-        policy, descent = a_descent(rise_updates=10)
+        policy, stepper = a_stepper(rise_updates=10)
         # Of a fresh Adam, the first step is as long as the learning rate, whatever the gradient.
-        assert moved(descent, policy, updates=updates) == pytest.approx(0.1 * share, rel=0.05)
+        assert moved(stepper, policy, updates=updates) == pytest.approx(0.1 * share, rel=0.05)
 
 
 def test_the_learning_rate_falls_to_nothing_over_the_last_share_of_the_budget() -> None:
-    _, descent = a_descent(fall_share=0.5)
+    _, stepper = a_stepper(fall_share=0.5)
     spent = (0.0, 0.5, 0.75, 1.0)
-    assert [descent.rate(99, spent=share) for share in spent] == pytest.approx([0.1, 0.1, 0.05, 0.0])
-    policy, descent = a_descent(fall_share=0.5)
-    assert moved(descent, policy, updates=99, spent=1.0) == 0.0
-    assert a_descent()[1].rate(99, spent=1.0) == 0.1
+    assert [stepper.rate(99, spent=share) for share in spent] == pytest.approx([0.1, 0.1, 0.05, 0.0])
+    policy, stepper = a_stepper(fall_share=0.5)
+    assert moved(stepper, policy, updates=99, spent=1.0) == 0.0
+    assert a_stepper()[1].rate(99, spent=1.0) == 0.1
 
 
 def test_a_budget_is_spent_by_whichever_limit_is_nearer() -> None:
@@ -58,14 +58,14 @@ def test_a_budget_is_spent_by_whichever_limit_is_nearer() -> None:
 
 
 def test_what_is_no_number_is_refused_before_it_reaches_the_weights() -> None:
-    policy, descent = a_descent()
+    policy, stepper = a_stepper()
     before = policy.weight.detach().clone()
     with pytest.raises(RoleCrashed, match="update 12 is not finite"):
-        descent.step(policy(torch.ones(4)).sum() * float("nan"), updates=12)
+        stepper.step(policy(torch.ones(4)).sum() * float("nan"), updates=12)
     assert torch.equal(policy.weight, before)
 
 
 def test_the_norm_that_is_told_is_that_before_the_cut() -> None:
-    policy, descent = a_descent(gradient_clip=0.5)
-    assert descent.step(100 * policy(torch.ones(4)).sum(), updates=0) > 100
+    policy, stepper = a_stepper(gradient_clip=0.5)
+    assert stepper.step(100 * policy(torch.ones(4)).sum(), updates=0) > 100
     assert float(policy.weight.grad.norm()) <= 0.5  # type: ignore[union-attr]

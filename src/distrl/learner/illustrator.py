@@ -29,9 +29,10 @@ from distrl.learner.demonstrator import Order, in_another_mood
 from distrl.policies.pixel.questions import Names, Page
 from distrl.policies.pixel.sheets import SheetMaker, block_bytes, views
 from distrl.rollout.episode import target_of
+from distrl.tasks.oracle import SCROLL_DOWN, SCROLL_UP
 from distrl.tasks.play import Played, play_oracle
 from distrl.tasks.renaming import under_other_names
-from distrl.types import Observation, Past, Task
+from distrl.types import Observation, Past, Swipe, Task
 
 BLOCK = 32
 """Sheets that travel together."""
@@ -70,8 +71,8 @@ def _show(task: Task, config: Config) -> Iterator[Page]:
         seen = Observation(instruction=task.instruction, elements=elements_of(screen, state.focus))
         seen = replace(seen, recent=tuple(recent[-config.rollout.history :] if config.rollout.history else ()))
         picture, written = _picture(state, config)
-        below = things_below(screen)
-        yield Page(observation=seen, action=action, picture=picture, written=written, below=below)
+        hidden, towards = out_of_sight(screen)
+        yield Page(observation=seen, action=action, picture=picture, written=written, hidden=hidden, towards=towards)
         recent.append(Past(action=action, target=target_of(action, seen.elements)))
 
 
@@ -84,14 +85,15 @@ def _play(task: Task, wild: WildConfig) -> Played | None:
     return played if played.verdict.success else None
 
 
-def things_below(screen: Screen) -> tuple[Names, ...]:
-    """What comes into sight by scrolling down, by its names."""
+def out_of_sight(screen: Screen) -> tuple[tuple[Names, ...], Swipe]:
+    """What scrolling brings into sight, by its names: as the oracle looks for it, down first, and up from the end."""
     body = screen.view.body
     shown = [number for number, widget in enumerate(body) if any(widget is placed.widget for placed in screen.placed)]
     if not shown or not screen.overflow:
-        return ()
-    names = (tuple(name for name in (widget.text, widget.detail) if name) for widget in body[shown[-1] + 1 :])
-    return tuple(filter(None, names))
+        return (), SCROLL_DOWN
+    below, above = body[shown[-1] + 1 :], body[: shown[0]]
+    names = (tuple(name for name in (widget.text, widget.detail) if name) for widget in below or above)
+    return tuple(filter(None, names)), SCROLL_DOWN if below else SCROLL_UP
 
 
 def _picture(state: PhoneState, config: Config) -> tuple[bytes, tuple[Written, ...]]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from itertools import islice
 from random import Random
 
+from msgspec.structs import replace
+
 from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.names import names_in
-from distrl.devices.sim.phone import show
+from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.world import content
 from distrl.learner.demonstrations import demonstration_tasks
-from distrl.learner.illustrator import BLOCK, blocks, pages, things_below
+from distrl.learner.illustrator import BLOCK, blocks, out_of_sight, pages
 from distrl.policies.pixel.sheets import block_bytes
 from distrl.tasks.base import split_of
+from distrl.tasks.oracle import SCROLL_DOWN, SCROLL_UP
 from distrl.tasks.play import play_oracle
 from distrl.types import Finish
 from support.pages import order, some_pages
@@ -54,14 +57,24 @@ def test_people_on_a_renamed_phone_have_other_names() -> None:
         assert not any(element.text in own for element in page.observation.elements if " " in element.text)
 
 
-def test_what_lies_below_is_what_scrolling_brings_up_and_nothing_that_is_in_sight() -> None:
-    seen_later = scrolled = 0
+def test_what_is_out_of_sight_is_what_scrolling_brings_up_and_nothing_that_can_be_seen() -> None:
+    found = {SCROLL_DOWN: 0, SCROLL_UP: 0}
     for task in demonstration_tasks(order().config):
-        played = play_oracle(task)
-        for state, after in zip(played.states, played.states[1:], strict=False):
-            below = {names[0] for names in things_below(show(state))}
-            texts, later = ({e.text for e in elements_of(show(s), s.focus)} for s in (state, after))
-            assert not below & texts
-            if below and after.place.scroll > state.place.scroll:
-                scrolled, seen_later = scrolled + 1, seen_later + bool(below & later)
-    assert scrolled == seen_later > 3
+        for state in play_oracle(task).states[:-1]:
+            screen = show(state)
+            hidden, towards = out_of_sight(screen)
+            after = perform(state, screen, towards).state
+            seen, then = ({e.text for e in elements_of(show(one), one.focus)} for one in (state, after))
+            assert not {names[0] for names in hidden} & seen
+            if hidden:
+                found[towards] += 1
+                assert {names[0] for names in hidden} & then
+    assert min(found.values()) > 3
+
+
+def test_nothing_is_out_of_sight_where_nothing_scrolls_or_all_is_loading() -> None:
+    states = [state for task in demonstration_tasks(order().config)[:6] for state in play_oracle(task).states]
+    for state in states:
+        assert out_of_sight(show(replace(state, loading=2)))[0] == ()
+        if not show(state).overflow:
+            assert out_of_sight(show(state))[0] == ()

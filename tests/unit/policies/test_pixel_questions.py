@@ -7,10 +7,10 @@ from random import Random
 
 from msgspec.structs import replace
 
-from distrl.policies.pixel.questions import BELOW, FORMS, QUESTIONS, Asker, Page, Question, names_of, wording_of
+from distrl.policies.pixel.questions import FORMS, HIDDEN, QUESTIONS, Asker, Page, Question, names_of, wording_of
 from distrl.tasks.base import split_of
 from distrl.tasks.oracle import SCROLL_DOWN
-from distrl.types import Bounds, LongPress, Observation, Tap, UiElement
+from distrl.types import Bounds, LongPress, Observation, Swipe, Tap, UiElement
 from support.pages import some_pages
 
 LONGEST = 64
@@ -27,9 +27,7 @@ def a_page(instruction: str, *elements: UiElement, touch: int = 0, hold: bool = 
     """A list of which a task touches one row."""
     centre = elements[touch].bounds.centre
     seen = Observation(instruction=instruction, elements=elements)
-    return Page(
-        observation=seen, action=LongPress(*centre) if hold else Tap(*centre), picture=b"", written=(), below=()
-    )
+    return Page(observation=seen, action=LongPress(*centre) if hold else Tap(*centre), picture=b"", written=())
 
 
 def asked(page: Page, *, times: int = 40) -> list[Question]:
@@ -59,18 +57,19 @@ def test_the_first_question_is_what_to_do_next_and_all_are_about_the_same_screen
 def test_what_is_in_sight_is_touched_and_what_is_not_is_scrolled_for() -> None:
     scrolled = touched = 0
     for page, questions in all_questions():
-        below = {name for names in page.below for name in names}
+        hidden = {name for names in page.hidden for name in names}
         for seen, action in questions[1:]:
-            if action == SCROLL_DOWN:
+            if isinstance(action, Swipe):
                 scrolled += 1
-                assert any(name in seen.instruction for name in below)
+                assert action == page.towards
+                assert any(name in seen.instruction for name in hidden)
                 assert not any(name in seen.instruction.split() for e in seen.elements for name in names_of(e))
             else:
                 touched += 1
                 assert isinstance(action, Tap | LongPress)
                 hit = [element for element in seen.elements if element.bounds.contains(action.x, action.y)]
                 assert any(name in seen.instruction for element in hit for name in names_of(element))
-        assert sum(action == SCROLL_DOWN for _, action in questions[1:]) <= BELOW
+        assert sum(isinstance(action, Swipe) for _, action in questions[1:]) <= HIDDEN
     assert scrolled > 20
     assert touched > 200
 
@@ -115,7 +114,7 @@ def test_a_name_in_the_second_line_is_replaced_by_one_of_the_second_line() -> No
 def test_what_a_task_scrolls_for_is_asked_for_in_its_words() -> None:
     page = a_page("Call Zoe Yap", row(0, "Ann Lee"), row(1, "Bo Kim"))
     names = tuple((f"Zed {chr(65 + n)}",) for n in range(8))
-    page = replace(page, action=SCROLL_DOWN, below=(("Zoe Yap",), *names))
+    page = replace(page, action=SCROLL_DOWN, hidden=(("Zoe Yap",), *names))
     said = {seen.instruction: action for seen, action in asked(page) if seen.instruction.startswith("Call ")}
     assert len(said) > 2
     assert set(said.values()) == {SCROLL_DOWN}
@@ -124,7 +123,7 @@ def test_what_a_task_scrolls_for_is_asked_for_in_its_words() -> None:
 
 def test_a_name_that_two_things_have_is_not_asked_for() -> None:
     page = a_page("Go", row(0, "Twin"), row(1, "Twin"), row(2, "Alone"))
-    assert texts(replace(page, action=SCROLL_DOWN, below=(("Alone too",),))) <= {
+    assert texts(replace(page, action=SCROLL_DOWN, hidden=(("Alone too",),))) <= {
         form.format(name) for form in FORMS for name in ("Alone", "Alone too")
     }
-    assert not any("Alone" in text for text in texts(replace(page, below=(("Alone",),))))
+    assert not any("Alone" in text for text in texts(replace(page, hidden=(("Alone",),))))

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from distrl.devices.sim.paint import Written
 from distrl.tasks.base import split_of
 from distrl.tasks.oracle import SCROLL_DOWN
-from distrl.types import Action, LongPress, Observation, Tap, UiElement
+from distrl.types import Action, LongPress, Observation, Swipe, Tap, UiElement
 
 QUESTIONS = 7
 """About a screen, at most: what to do next, and things to get at."""
-BELOW = 2
+HIDDEN = 2
 """Of these, about things that come into sight by scrolling."""
 OWN_SHARE = 0.5
 """Of the questions that the task's own words can ask."""
@@ -45,8 +45,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
     picture: bytes
     written: tuple[Written, ...]
-    below: tuple[Names, ...] = ()
-    """Things that come into sight by scrolling down."""
+    hidden: tuple[Names, ...] = ()
+    """Things that come into sight by scrolling."""
+    towards: Swipe = SCROLL_DOWN
+    """Which way they are looked for: down, and up from the end of a list."""
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ class Asker:
     def about(self, page: Page) -> list[Question]:
         """What to do next, and then other things by name, in any order."""
         wording = wording_of(page)
-        asked = self._below(page, wording)
+        asked = self._out_of_sight(page, wording)
         asked += self._in_sight(page, wording, most=QUESTIONS - 1 - len(asked))
         short = [(text, action) for text, action in asked if len(text.encode()) <= self._longest]
         others = self._random.sample(short, len(short))
@@ -88,11 +90,11 @@ class Asker:
             *((replace(page.observation, instruction=text), action) for text, action in others),
         ]
 
-    def _below(self, page: Page, wording: Wording | None) -> list[tuple[str, Action]]:
+    def _out_of_sight(self, page: Page, wording: Wording | None) -> list[tuple[str, Action]]:
         once = _once(page)
-        there = [names for names in page.below if all(name in once for name in names)]
-        chosen = self._random.sample(there, min(BELOW, len(there)))
-        return [(self._own(names, wording) or self._plain(names), SCROLL_DOWN) for names in chosen]
+        there = [names for names in page.hidden if all(name in once for name in names)]
+        chosen = self._random.sample(there, min(HIDDEN, len(there)))
+        return [(self._own(names, wording) or self._plain(names), page.towards) for names in chosen]
 
     def _in_sight(self, page: Page, wording: Wording | None, *, most: int) -> list[tuple[str, Action]]:
         once = _once(page)
@@ -129,8 +131,8 @@ def wording_of(page: Page) -> Wording | None:
         at = (action.x, action.y)
         touched = [element for element in seen.elements if element.resource_id and element.bounds.contains(*at)]
         found = (_around(names_of(element), seen.instruction, element) for element in reversed(touched))
-    elif action == SCROLL_DOWN:
-        found = (_around(names, seen.instruction, None) for names in page.below)
+    elif action == page.towards:
+        found = (_around(names, seen.instruction, None) for names in page.hidden)
     else:
         return None
     return next((wording for wording in found if wording), None)
@@ -152,7 +154,7 @@ def names_of(element: UiElement) -> Names:
 def _once(page: Page) -> set[str]:
     """Names that only one thing has, in sight or not."""
     names = [name for element in page.observation.elements for name in names_of(element)]
-    names += [name for below in page.below for name in below]
+    names += [name for hidden in page.hidden for name in hidden]
     return {name for name in names if names.count(name) == 1}
 
 

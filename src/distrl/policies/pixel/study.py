@@ -236,13 +236,13 @@ def _known(logits: Logits, choice_MC: Tensor, sheets: Mapping[str, Tensor], real
     meant_BK = element_BS.gather(1, square_BK.where(taps_BK, torch.zeros_like(square_BK)))
     hit_BK = (element_BS.gather(1, pointed_BK) == meant_BK) & taps_BK
     right_BK = kind_right_BK & (hit_BK | ~taps_BK)
-    down_BK = kind_BK == KINDS.index("down")
+    scrolls_BK = (kind_BK == KINDS.index("down")) | (kind_BK == KINDS.index("up"))
     return {
         "kinds_known": kind_right_BK[:, 0].float().mean(),
         "taps_known": _share(hit_BK[:, 0], taps_BK[:, 0]),
         "steps_known": right_BK[:, 0].float().mean(),
         "points_known": _share(hit_BK[:, 1:], real_BK[:, 1:] & taps_BK[:, 1:]),
-        "hidden_known": _share(kind_right_BK, real_BK & down_BK),
+        "hidden_known": _share(kind_right_BK, real_BK & scrolls_BK),
     }
 
 

@@ -198,7 +198,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: int
     """Decides the moods of the device: pop-ups, slow screens, wordings."""
     names: int = 0
-    """Decides the made-up names that people and things on the device bear; 0: their own."""
+    """Decides the other names that people and things on the device bear; 0: their own."""
     goal: Goal
     setup: tuple[Put, ...] = ()
     start: Showing | None = None

@@ -59,7 +59,7 @@ class TasksConfig(Section, frozen=True):
     max_oracle_steps: CountOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
-    """Share of the practised tasks on whose phones all names are made up, so that none is learnt by heart; 0: none. Simulated phones only."""
+    """Share of the practised tasks that come under other names, on simulated phones where everything is called so, so that neither names nor phones are learnt by heart; 0: none."""
 
 
 class RolloutConfig(Section, frozen=True):
@@ -111,7 +111,7 @@ class WarmStartConfig(Section, frozen=True):
     reading_weight: NotNegative = 1.0
     """Pixel policy, with `samples`: weight of naming the letters on every square of the screen and the thing that it belongs to; 0: nothing is read aloud."""
     rename_share: Share = 0.6
-    """Pixel policy, with `samples`: share of the phones of a stream on which all names are made up, so that letters are learnt and not names."""
+    """Pixel policy, with `samples`: share of the phones of a stream on which everything has another name, so that letters are learnt and neither names nor their places."""
     pool: Count = 16_384
     """Pixel policy, with `samples`: screens of a stream at hand on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
     rehearse: CountOrNone = 0

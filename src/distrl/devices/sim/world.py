@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 from zlib import crc32
 
-import msgspec
-
 from distrl.config.schema import WildConfig
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.apps import APPS, SCREENS
-from distrl.devices.sim.names import OtherNames, names_in, rename_table, texts_in, texts_of, words_of
+from distrl.devices.sim.names import OtherNames, PhoneNames, rename_tables, words_of
 from distrl.devices.sim.state import PhoneState, Place, Tables, drop, put
 from distrl.devices.sim.wild import draw_wild
 from distrl.errors import TaskError, closest
 from distrl.types import Task
 
 HOME = Place(app="launcher", screen="home")
+TYPICAL_PHONES = 60
+"""Of the training phones: together they hold nearly all names that training has."""
 TAME = WildConfig(popup_rate=0.0, slow_rate=0.0, update_rate=0.0, variants=False)
 
 
@@ -29,38 +29,28 @@ def content(phone: int, *, held_out: bool) -> Tables:
     return tables
 
 
-class PhoneNames(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that the apps of a phone hold."""
-
-    names: tuple[str, ...]
-    words: tuple[str, ...]
-    """Of all names, in a fixed order."""
-    others: tuple[str, ...]
-    """All texts that are no names: "Train" in "Train window" is none either."""
-    tables: tuple[str, ...]
-    """The tables that hold names."""
-
-
 @lru_cache(maxsize=1024)
 def phone_names(phone: int, *, held_out: bool) -> PhoneNames:
     """What a phone's own names are."""
-    tables = content(phone, held_out=held_out)
-    names = names_in(tables)
-    return PhoneNames(
-        names=tuple(sorted(names)),
-        words=words_of(names),
-        others=tuple(sorted(texts_in(tables) - names)),
-        tables=tuple(name for name, table in tables.items() if texts_of(table) & names),
-    )
+    return PhoneNames.of(content(phone, held_out=held_out))
+
+
+@lru_cache(maxsize=1)
+def training_words() -> tuple[str, ...]:
+    """The words that the names of training phones are made of."""
+    return words_of(name for phone in range(TYPICAL_PHONES) for name in phone_names(phone, held_out=False).names)
+
+
+def other_names(phone: int, number: int, *, held_out: bool) -> OtherNames:
+    """What stands for the names of a phone under this number."""
+    return OtherNames(number, phone_names(phone, held_out=held_out), training_words())
 
 
 @lru_cache(maxsize=256)
 def renamed_content(phone: int, number: int, *, held_out: bool) -> Tables:
-    """What the apps of a phone hold, with all names replaced by those of a number; few are kept, most come once."""
-    own, tables = phone_names(phone, held_out=held_out), content(phone, held_out=held_out)
-    other = OtherNames(number, own.words)
-    others = {name: other.of(name) for name in own.names}
-    return {**tables, **{name: rename_table(tables[name], others) for name in own.tables}}
+    """What the apps of a phone hold under the names of a number; few are kept, most come once."""
+    own, other = phone_names(phone, held_out=held_out), other_names(phone, number, held_out=held_out)
+    return rename_tables(content(phone, held_out=held_out), own, other)
 
 
 def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:

@@ -33,10 +33,10 @@ def test_a_pixel_policy_is_cloned_trained_and_evaluated_from_pictures_alone(tmp_
 
 def check_warm_start(run: RunFolder) -> None:
     cloned = [line for line in read_events(run.metrics) if line["event"] == "warm_start"]
-    assert cloned[-1]["warm_start/samples"] == 480
+    assert 480 <= cloned[-1]["warm_start/samples"] < 480 + 32 * 4  # to the end of a batch of 32 screens
     assert {name for line in cloned for name in line if "/" in name} <= METRICS.keys()
     (told,) = [event for event in read_events(run.log("learner")) if event["event"] == "warm_start"]
-    assert told["examples"] == 480
+    assert told["examples"] == cloned[-1]["warm_start/samples"]
 
 
 def check_pictures(run: RunFolder) -> None:

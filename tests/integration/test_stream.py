@@ -111,7 +111,7 @@ def test_what_is_written_is_read_back_and_a_torn_end_is_left_out() -> None:
 def test_a_stream_mixes_what_its_processes_draw_and_leaves_none_behind() -> None:
     with DemonstrationStream(CONFIG, random=Random(0)) as demonstrations:
         batches = [demonstrations.take(8, lambda: None) for _ in range(4)]
-        processes = list(demonstrations._processes)
+        processes = list(demonstrations._drawers.processes)
     assert [len(batch) for batch in batches] == [8] * 4
     assert len({one.observation.instruction for batch in batches for one in batch}) > 2
     assert all(one.picture for batch in batches for one in batch)

@@ -17,14 +17,13 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-import msgspec
 import numpy as np
 import torch
 from torch import Tensor
 
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed
-from distrl.learner.demonstrator import Order
+from distrl.learner.drawers import Drawers
 from distrl.learner.illustrator import BLOCK
 from distrl.policies.pixel.sheets import block_bytes, fields
 
@@ -49,35 +48,25 @@ class SheetStream:
         clock: Callable[[], float] = time.monotonic,
         command: tuple[str, ...] = COMMAND,
     ) -> None:
-        self._config, self._clock, self._command, self._pinned = config, clock, command, pinned
-        wanted = config.warm_start.processes or max(1, (os.cpu_count() or 1) - 2)
-        self.num = min(wanted, config.warm_start.demonstrations)
+        self._config, self._clock, self._pinned = config, clock, pinned
+        self._drawers = Drawers(config, command, "screens")
         self._size = block_bytes(config.policy.pixel, BLOCK)
         self._full: queue.Queue[Tensor | int] = queue.Queue()
         self._free: queue.Queue[Tensor] = queue.Queue()
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._closed = False
 
     def __enter__(self) -> Self:
-        for number in range(self.num):
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-            self._processes.append(process)
-            assert process.stdin is not None
-            order = msgspec.msgpack.encode(Order(config=self._config, number=number, num=self.num))
-            process.stdin.write(order)
-            process.stdin.close()
+        self._drawers.start()
         # While the processes load: memory that the GPU can fetch from takes a moment to be had.
-        for _ in range(AHEAD * self.num):
+        for _ in range(AHEAD * self._drawers.num):
             self._free.put(torch.empty(self._size, dtype=torch.uint8, pin_memory=self._pinned))
-        for number, process in enumerate(self._processes):
+        for number, process in enumerate(self._drawers.processes):
             Thread(target=self._listen, args=(number, process), name=f"sheets {number}", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closed = True
-        for process in self._processes:
-            process.kill()
-            process.wait()
+        self._drawers.end()
 
     def take(self, give: Callable[[dict[str, Tensor]], None], *, most: int) -> int:
         """Hand on at most so many blocks of those that have come, without waiting; how many there were."""
@@ -87,7 +76,7 @@ class SheetStream:
             except queue.Empty:
                 return done
             if isinstance(block, int):
-                raise self._died(block)
+                raise self._drawers.died(block)
             give(parts_of(block, self._config))
             self._free.put(block)
         return most
@@ -105,17 +94,9 @@ class SheetStream:
             if self._clock() > until_s:
                 raise RoleCrashed(
                     f"no screen was drawn for {PATIENCE_S:g} s",
-                    expected=f"blocks of {BLOCK} from {self.num} processes",
+                    expected=f"blocks of {BLOCK} from {self._drawers.num} processes",
                     fix="fewer --warm_start.processes, or --warm_start.samples 0 to clone without them",
                 )
-
-    def _died(self, number: int) -> RoleCrashed:
-        code = self._processes[number].wait()
-        return RoleCrashed(
-            f"process {number} of the {self.num} that draw screens ended with {code}",
-            expected="one that draws until it is ended",
-            fix="read what it wrote to the learner's output in logs/learner.out",
-        )
 
     def _listen(self, number: int, process: subprocess.Popen[bytes]) -> None:
         """Fill one block of memory after the other; blocks while none is free, and so does the process then."""

@@ -6,7 +6,6 @@ stream ends them all, and they end by themselves once nobody reads.
 
 from __future__ import annotations
 
-import os
 import queue
 import subprocess
 import sys
@@ -21,7 +20,8 @@ import msgspec
 
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed
-from distrl.learner.demonstrator import Episode, Order, Shown, read
+from distrl.learner.demonstrator import Episode, Shown, read
+from distrl.learner.drawers import Drawers
 
 MIXED = 4096
 """Steps in the buffer that batches are drawn from, at most."""
@@ -50,32 +50,22 @@ class DemonstrationStream:
         clock: Callable[[], float] = time.monotonic,
         command: tuple[str, ...] = COMMAND,
     ) -> None:
-        warm_start = config.warm_start
-        self._config, self._random, self._clock, self._command = config, random, clock, command
-        wanted = warm_start.processes or max(1, (os.cpu_count() or 1) - 2)
-        self._num = min(wanted, warm_start.demonstrations)
-        self._mixed = min(MIXED, warm_start.samples // 4)
+        self._random, self._clock = random, clock
+        self._drawers = Drawers(config, command, "demonstrations")
+        self._mixed = min(MIXED, config.warm_start.samples // 4)
         self._buffer: list[Shown] = []
         self._queue: queue.Queue[Episode | _Ended] = queue.Queue(QUEUED)
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._closed = False
 
     def __enter__(self) -> Self:
-        for number in range(self._num):
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            self._processes.append(process)
-            assert process.stdin is not None
-            order = Order(config=self._config, number=number, num=self._num)
-            process.stdin.write(msgspec.msgpack.encode(order))
-            process.stdin.close()
+        self._drawers.start()
+        for number, process in enumerate(self._drawers.processes):
             Thread(target=self._listen, args=(number, process), name=f"demonstrations {number}", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closed = True
-        for process in self._processes:
-            process.kill()
-            process.wait()
+        self._drawers.end()
 
     def take(self, count: int, waiting: Callable[[], None]) -> list[Shown]:
         """`count` steps from all over the last few thousand; `waiting` is called now and then while there are too few."""
@@ -98,20 +88,12 @@ class DemonstrationStream:
                 waiting()
                 continue
             if isinstance(found, _Ended):
-                raise self._died(found.number)
+                raise self._drawers.died(found.number)
             return found
         raise RoleCrashed(
             f"no demonstration came for {PATIENCE_S:g} s",
-            expected=f"steps from {self._num} processes",
+            expected=f"steps from {self._drawers.num} processes",
             fix="fewer --warm_start.processes, or --warm_start.samples 0 to clone without them",
-        )
-
-    def _died(self, number: int) -> RoleCrashed:
-        code = self._processes[number].wait()
-        return RoleCrashed(
-            f"process {number} of the {self._num} that draw demonstrations ended with {code}",
-            expected="one that draws until it is ended",
-            fix="read what it wrote to the learner's output in logs/learner.out",
         )
 
     def _listen(self, number: int, process: subprocess.Popen[bytes]) -> None:

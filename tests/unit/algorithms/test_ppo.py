@@ -91,6 +91,11 @@ def test_the_age_of_the_data_is_corrected_up_to_the_limit_and_apart_from_the_cli
     assert slope(old, [1.0] * 3) == pytest.approx([1.1 * 0.5, 1.1 * 1.5, 1.1 * 2.0], rel=1e-5)
 
 
+def test_without_importance_the_age_of_the_data_counts_for_nothing() -> None:
+    old = Drawn(reward=[0.0] * 2, value=[0.5] * 2, strayed=[1.1] * 2, ratio=[1.1 * 0.5, 1.1 * 1.5])
+    assert slope(old, [1.0] * 2, with_settings(importance="none")) == pytest.approx([1.1, 1.1], rel=1e-5)
+
+
 def test_the_weight_of_prioritised_sampling_multiplies_an_episode() -> None:
     assert slope(msgspec.structs.replace(STEPS, weight=0.5), [1.0] * 4) == pytest.approx([0.55, 0.0, 0.45, 0.35])
 

@@ -79,6 +79,11 @@ def test_tasks_add_to_what_is_uncertain_about_seeds() -> None:
     assert by_task.high == pytest.approx(0.5 + 1.96 * np.sqrt(0.25 / 40), abs=0.02)
 
 
+def test_a_hard_suite_counts_as_much_as_an_easy_one() -> None:
+    hard, easy = np.array([0.0, 0.0, 0.0, 0.1, 0.5]), np.full(5, 0.9)
+    assert interval([hard, easy], np.random.default_rng(0)).value == pytest.approx((0.1 / 3 + 0.9) / 2)
+
+
 def test_each_stratum_is_drawn_by_itself() -> None:
     """Five seeds at 0 in one suite and five at 1 in the other: no draw can mix them."""
     found = interval([np.zeros(5), np.ones(5)], draws())

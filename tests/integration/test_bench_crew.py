@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,3 +125,36 @@ def test_a_pinned_child_and_its_children_keep_to_their_core(tmp_path: Path) -> N
     )
     do_all("runs", [work(tmp_path, "pinned", code, core=core)], Crew(at_once=1, say=lambda line: None))
     assert (tmp_path / "pinned.log").read_text().split("\n")[:2] == [str({core})] * 2
+
+
+def test_children_end_with_a_benchmark_that_is_asked_to_end(tmp_path: Path) -> None:
+    """By SIGTERM, as a scheduler of jobs asks: a training that nobody waits for would go on for hours."""
+    told = tmp_path / "pid"
+    child = f"import os, time; open({str(told)!r}, 'w').write(str(os.getpid())); time.sleep(120)"
+    parent = (
+        "import sys; from pathlib import Path; from distrl.bench.crew import Crew, Work, do_all; "
+        f"do_all('runs', [Work(label='a', command=(sys.executable, '-S', '-c', {child!r}), "
+        f"log=Path({str(tmp_path / 'log')!r}), deadline_s=100.0)], Crew(at_once=1, say=print))"
+    )
+    bench = subprocess.Popen([sys.executable, "-c", parent], stderr=subprocess.PIPE)
+    assert _soon(lambda: told.exists() and told.read_text() != "")
+    pid = int(told.read_text())
+    bench.send_signal(signal.SIGTERM)
+    _, said = bench.communicate(timeout=30)
+    assert b"KeyboardInterrupt" in said
+    assert _soon(lambda: _is_gone(pid))
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def _soon(holds: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 30
+    while not holds() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return holds()

@@ -7,11 +7,13 @@ after a few failures nothing new is started, because the rest would most likely 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -83,7 +85,21 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
 def do_all(what: str, works: Sequence[Work], crew: Crew) -> None:
     """Do all works; raises at the end where some failed, and names them."""
     if works:
-        _Shift(what, works, crew).do()
+        with _ended_as_by_ctrl_c():
+            _Shift(what, works, crew).do()
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM raise as Ctrl-C does, so that the children are ended: left alone, they would go on for hours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Shift:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distrl.bench import lab_runs
-from distrl.bench.lab_runs import Entry, LabResult, Ran, run_labs
+from distrl.bench.lab_runs import Entry, LabResult, Ran, made_on, run_labs
 from distrl.bench.methods import Arena, LabBudget, Method
 from distrl.bench.parts import Parts
 
@@ -32,13 +32,14 @@ def test_a_comparison_runs_once_and_is_found_again(tmp_path: Path, capfd: pytest
     assert first[0].outcomes_ST().shape == (1, 4)
     assert first[0].curve_SK().shape == (1, 3)
     assert first[0].episodes_K() == [0, 8, 16]
+    assert ", torch " in first[0].results[0].made_on
     assert run_labs([ARIDE, CLONE], BUDGET, 1, Parts(tmp_path)) == first[:2]
     assert capfd.readouterr().err == "", "nothing was left to run"
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts, asked = Parts(tmp_path), list[str]()
-    nothing = LabResult(curve=[], outcomes=[True])
+    nothing = LabResult(curve=[], outcomes=[True], made_on="here")
 
     def pretend(what: str, works: list[lab_runs.Work], crew: object) -> None:
         for work in works:
@@ -62,9 +63,14 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_outcomes_and_curves_are_given_seed_by_seed() -> None:
     ran = Ran(
-        entry=ARIDE, results=[LabResult(curve=[], outcomes=[True, False]), LabResult(curve=[], outcomes=[True, True])]
+        entry=ARIDE,
+        results=[
+            LabResult(curve=[], outcomes=[True, False], made_on="here"),
+            LabResult(curve=[], outcomes=[True, True], made_on="there"),
+        ],
     )
     assert np.array_equal(ran.outcomes_ST(), [[1.0, 0.0], [1.0, 1.0]])
+    assert made_on([ran, ran]) == {"here": 2, "there": 2}
 
 
 def test_runs_that_begin_alike_share_their_warm_start_and_others_do_not(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def ran(method: Method, share: float, *, arena: Arena = EVERYDAY) -> Ran:
         Point(episodes=episodes, success=share, train_success=0.0, updates=0, wall_s=0.0, losses={})
         for episodes in (0, 512)
     ]
-    results = [LabResult(curve=curve, outcomes=outcomes(share, seed)) for seed in range(SEEDS)]
+    results = [LabResult(curve=curve, outcomes=outcomes(share, seed), made_on="here") for seed in range(SEEDS)]
     return Ran(entry=Entry(method=method, arena=arena), results=results)
 
 

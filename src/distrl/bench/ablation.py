@@ -8,7 +8,7 @@ import msgspec
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, bars, begin, generator, hash_all, measure, row, rows
-from distrl.bench.lab_runs import Entry, Ran, run_labs
+from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import AS_PUBLISHED, FIRST, GENTLE, LAB, PUBLISHED, QUICK_LAB, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Words, draw_bars, save
@@ -58,6 +58,8 @@ class AblationFigures(msgspec.Struct, frozen=True, kw_only=True):
     test_tasks: int
     budget: LabBudget
     tuning: str
+    made_on: dict[str, int]
+    """How many of the laboratory runs were made on what."""
     config_hash: str
 
 
@@ -84,6 +86,7 @@ def sum_up(runs: Sequence[Ran], budget: LabBudget) -> AblationFigures:
         test_tasks=len(runs[0].results[0].outcomes),
         budget=budget,
         tuning=TUNING,
+        made_on=made_on(runs),
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for ran in runs),
     )
 

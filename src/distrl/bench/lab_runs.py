@@ -7,16 +7,18 @@ does the one job on the sheet that it is given.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from distrl.bench.base import num_cores
+from distrl.bench.base import machine, num_cores
 from distrl.bench.crew import Crew, Work, do_all, do_as_child, say_on_stderr
 from distrl.bench.lab import Lab, Plan, Point, WarmStart, warm_start
 from distrl.bench.methods import Arena, LabBudget, Method, resolve
@@ -30,6 +32,7 @@ from distrl.policies.base import Policy
 from distrl.runtime.assembly import make_policy, prepare_torch
 
 DEADLINE_S = 6 * 3600.0
+LIBRARIES = ("torch", "numpy")
 
 
 class LabJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class LabResult(msgspec.Struct, frozen=True, kw_only=True):
     """On the tuning split."""
     outcomes: list[bool]
     """Of the last policy on each test task."""
+    made_on: str
+    """Processor and libraries."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +159,19 @@ def do_job(job: LabJob, tell: Callable[[float], None] = lambda share: None, warm
     lab = Lab(plan, held_out(config, budget.tune_tasks, "tune"), warm)
     curve = lab.run(lambda point: tell(point.episodes / budget.episodes))
     tasks = held_out(config, job.test_tasks) if job.test_tasks else []
-    return LabResult(curve=curve, outcomes=outcomes(lab.policy, tasks, config) if tasks else [])
+    found = outcomes(lab.policy, tasks, config) if tasks else []
+    return LabResult(curve=curve, outcomes=found, made_on=this_machine())
+
+
+def this_machine() -> str:
+    """What a run is made on, in one line."""
+    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    return f"{machine().processor}, Python {machine().python}, {libraries}"
+
+
+def made_on(runs: Iterable[Ran]) -> dict[str, int]:
+    """How many of these runs were made on what."""
+    return dict(Counter(result.made_on for ran in runs for result in ran.results))
 
 
 def do_sheet(sheet: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, band, begin, generator, hash_all
-from distrl.bench.lab_runs import Entry, Ran, run_labs
+from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import FIRST, GRADIENT, HASTE, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
@@ -83,6 +83,8 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     test_tasks: int
     budget: LabBudget
     tuning: str
+    made_on: dict[str, int]
+    """How many of the laboratory runs were made on what."""
     config_hash: str
 
 
@@ -137,6 +139,7 @@ def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFig
         test_tasks=len(some.results[0].outcomes),
         budget=budget,
         tuning=TUNING,
+        made_on=made_on([ran for row in runs.values() for ran in row.values()]),
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for row in runs.values() for ran in row.values()),
     )
 

@@ -16,7 +16,7 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, band, bars, begin, compare, hash_all, measure, rows
 from distrl.bench.efficiency import configs as timed_configs
 from distrl.bench.efficiency import time_curves, timed_comparison
-from distrl.bench.lab_runs import Entry, Ran, run_labs
+from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.matcher import GivenAway, given_away
 from distrl.bench.methods import (
     ALGORITHMS,
@@ -75,6 +75,8 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     given_away: dict[str, GivenAway]
     """By arena, how far matching words alone lead: what the string-matching prior gives away."""
     tuning: dict[str, str]
+    made_on: dict[str, int]
+    """How many of the laboratory runs were made on what."""
     config_hash: str
 
 
@@ -123,6 +125,7 @@ def sum_up(
         updates={ran.entry.method.name: ran.results[0].curve[-1].updates for ran in labs},
         given_away=away,
         tuning=tuning_of(methods),
+        made_on=made_on(labs),
         config_hash=hash_all([*used, *timed_configs(timed, clock)]),
     )
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import hash_all
-from distrl.bench.lab_runs import Entry, Ran, run_labs
+from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import (
     ARENAS,
     AS_IT_CAME,
@@ -91,6 +91,8 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int
     first_seed: int
     budget: LabBudget
+    made_on: dict[str, int]
+    """How many of the laboratory runs were made on what."""
     config_hash: str
 
 
@@ -131,5 +133,6 @@ def sum_up(runs: Sequence[Ran], budget: LabBudget) -> TuningFigures:
         seeds=len(runs[0].results),
         first_seed=TUNING_SEED,
         budget=budget,
+        made_on=made_on(runs),
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for ran in runs),
     )

@@ -15,6 +15,7 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import hash_all
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import (
+    ALIKE,
     ARENAS,
     AS_IT_CAME,
     AS_PUBLISHED,
@@ -66,10 +67,7 @@ OWN_TRIES = {
     ),
     "filtered_bc": (
         RARE,
-        Method(
-            name="all successes alike",
-            settings={"replay.td_weight": "0", "replay.ratio_weight": "0", "replay.entropy_weight": "0"},
-        ),
+        Method(name="all successes alike", settings=ALIKE),
     ),
     "ppo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
     "grpo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),

@@ -9,7 +9,7 @@ import msgspec
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, bars, begin, generator, hash_all, measure, row, rows
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
-from distrl.bench.methods import AS_PUBLISHED, FIRST, GENTLE, LAB, PUBLISHED, QUICK_LAB, LabBudget, Method, resolve
+from distrl.bench.methods import AS_PUBLISHED, FIRST, GENTLE, PUBLISHED, QUICK_LAB, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Words, draw_bars, save
 from distrl.bench.statistics import Strata, difference
@@ -44,6 +44,8 @@ VARIANTS = (
 QUICK_VARIANTS = 5
 """Rows of `ablation`: the default, each part of the published algorithm taken away, then each other switch turned.
 The quick form has the first few."""
+ABLATION_LAB = LabBudget(episodes=768, evaluate_every=384, tune_tasks=100)
+"""Short of the ceiling of these tasks, where variants could no longer be told apart."""
 
 
 class AblationFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +67,7 @@ class AblationFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> AblationFigures:
     """The figures, as `distrl bench ablation` reports them."""
-    seeds, budget = begin(options), QUICK_LAB if options.quick else LAB
+    seeds, budget = begin(options), QUICK_LAB if options.quick else ABLATION_LAB
     variants = VARIANTS[:QUICK_VARIANTS] if options.quick else VARIANTS
     runs = run_labs([Entry(method=method, arena=FIRST) for method in variants], budget, seeds, parts_for(options))
     if options.out is not None:

@@ -47,12 +47,12 @@ PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0"}
 ASKED = 8
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
 """Versions of lag in `staleness`."""
-STALE_LAB = LabBudget(episodes=1536, chunk=16, evaluate_every=768, tune_tasks=100)
+STALE_LAB = LabBudget(episodes=768, chunk=8, evaluate_every=384, tune_tasks=100)
 QUICK_STALE_LAB = LabBudget(
     episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
 )
 """More and smaller versions, so that the largest lag is a small part of the run."""
-WINDOW = 8
+WINDOW = 16
 """Versions after its arrival for which an episode can be sampled."""
 MARGIN = 0.1
 """A lag is tolerated where the whole interval shows a relative loss of less than this."""

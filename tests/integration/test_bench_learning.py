@@ -201,7 +201,7 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
 def test_a_lag_leaves_episodes_as_long_in_the_replay_as_no_lag_and_nothing_else_is_stale() -> None:
     none, long = (staleness.entry(CORRECTIONS["corrected"], bound) for bound in (0, 16))
     assert (none.lag, long.lag) == (0, 16)
-    assert (none.settings["replay.max_staleness"], long.settings["replay.max_staleness"]) == ("8", "24")
+    assert (none.settings["replay.max_staleness"], long.settings["replay.max_staleness"]) == ("16", "32")
     assert none.settings["replay.keep_successes"] == "false"
 
 

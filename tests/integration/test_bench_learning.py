@@ -43,9 +43,9 @@ def ran(method: Method, share: float, *, arena: Arena = EVERYDAY) -> Ran:
     return Ran(entry=Entry(method=method, arena=arena), results=results)
 
 
-def timed(method: Method, *, reaches_at_s: float) -> Timed:
-    """A method whose success climbs from 0.1 to 0.6 at a steady pace, and stays there."""
-    curve = 0.1 + 0.5 * np.minimum(1.0, MOMENTS / reaches_at_s)
+def timed(method: Method, *, reaches_at_s: float, end: float = 0.6) -> Timed:
+    """A method whose success climbs from 0.1 to its end at a steady pace, and stays there."""
+    curve = 0.1 + (end - 0.1) * np.minimum(1.0, MOMENTS / reaches_at_s)
     results = [
         TimedResult(
             wall_s=MOMENTS.tolist(), success=curve.tolist(), versions=[0] * len(MOMENTS), outcomes=outcomes(curve[-1], seed),
@@ -111,6 +111,18 @@ def test_a_method_that_learns_three_times_as_fast_is_three_times_as_fast() -> No
     assert (found.bound, found.censored) == ("exact", {"aride": 0, "digirl_sync": 0})
     assert found.wall_s["aride"] < found.wall_s["digirl_sync"] <= found.budget_s
     assert found.seeds == 5
+
+
+def test_each_method_is_also_raced_to_where_it_ends_itself() -> None:
+    half, slow = CLOCK.wall_s / 2, CLOCK.wall_s
+    ours, sync = timed(OURS, reaches_at_s=half), timed(SYNC, reaches_at_s=slow)
+    other = timed(Method(name="aride_sync"), reaches_at_s=slow, end=0.3)
+    found = efficiency.sum_up([ours, sync, other], CLOCK)
+    assert found.speedup_to_their_end["digirl_sync"] == found.speedup["digirl_sync"]
+    lower = found.speedup_to_their_end["aride_sync"]
+    assert lower is not None
+    assert lower[0] is not None
+    assert lower[0] > 2.5, "ours passes 0.3 on its way to more"
 
 
 def test_the_target_is_most_of_what_the_rival_gained() -> None:

@@ -65,6 +65,8 @@ class EfficiencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Against every other method."""
     speedup_at: dict[str, Row | None]
     """Against the rival, where the target is another share of its gain."""
+    speedup_to_their_end: dict[str, Row | None]
+    """Against every other method, where the target is as much of what that method itself gains."""
     censored: dict[str, int]
     """Seeds that did not reach the target within the budget."""
     episodes: dict[str, float]
@@ -128,6 +130,9 @@ def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
         speedup_at={
             f"{share:.0%}": row(race.speedup(by_name[OURS], by_name[rival], share))
             for share in (0.5, 0.75, TARGET_SHARE)
+        },
+        speedup_to_their_end={
+            name: row(Race(rival=by_name[name], budget=budget).speedup(by_name[OURS], by_name[name])) for name in others
         },
         censored=censored,
         episodes=_mean_of(runs, lambda summary: summary.episodes),

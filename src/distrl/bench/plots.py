@@ -86,8 +86,7 @@ def draw_lines(lines: Sequence[Line], words: Words, *, level: tuple[float, str] 
             _draw_line(axes, line, number)
         axes.set_xlabel(words.x)
         if level is not None:
-            axes.axhline(level[0], color="#555555", lw=1.2, ls=":")
-            axes.annotate(level[1], (0.01, level[0]), xycoords=("axes fraction", "data"), va="bottom")
+            axes.axhline(level[0], color="#555555", lw=1.2, ls=":", label=level[1])
         axes.set_ylim(bottom=0.0)
         # Below the axes: inside, there is no corner that every curve leaves free.
         figure.legend(loc="outside lower center", ncols=2, handlelength=3.2)

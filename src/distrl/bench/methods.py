@@ -90,7 +90,7 @@ TIMED = {
 HASTE = {"warm_start.demonstrations": "80", "warm_start.epochs": "8"}
 """With `--quick`."""
 
-LAB = LabBudget(episodes=1536, evaluate_every=512, tune_tasks=150)
+LAB = LabBudget(episodes=1024, evaluate_every=512, tune_tasks=100)
 QUICK_LAB = LabBudget(episodes=256, chunk=32, evaluate_every=128, tune_tasks=40, most_test_tasks=60, settings=HASTE)
 CLOCK = TimedBudget(minutes=10, points=20)
 QUICK_CLOCK = TimedBudget(minutes=0.75, points=6, most_test_tasks=60, settings=HASTE)

@@ -181,17 +181,22 @@ def test_a_fused_adapter_adds_what_peft_adds_and_learns_what_peft_learns() -> No
 FAST = ("qwen2.5-vl", "qwen3-vl", "text")
 
 
-def pair(family: str) -> tuple[VlmPolicy, VlmPolicy]:
+def pair(family: str, **settings: Any) -> tuple[VlmPolicy, VlmPolicy]:
     """Two policies with the same weights: one answers the fast way, one is stock throughout."""
-    fast, stock = shake(tiny_vlm(family, generate=FastGenerate())), tiny_vlm(family, seed=1, generate=generate)
+    fast = shake(tiny_vlm(family, generate=FastGenerate(), **settings))
+    stock = tiny_vlm(family, seed=1, generate=generate, **settings)
     stock.restore(fast.dump(), source="the other")
     return fast, stock
 
 
-@pytest.mark.parametrize("family", FAST)
+@pytest.mark.parametrize(
+    ("family", "pictures"), [*((family, family != "text") for family in FAST), *((eye, False) for eye in FAST[:2])]
+)
 @pytest.mark.parametrize("rows", [4, 3, 1])
-def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(family: str, rows: int) -> None:
-    fast, stock = pair(family)
+def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(
+    family: str, pictures: bool, rows: int
+) -> None:
+    fast, stock = pair(family, pictures=pictures)
     screens = mixed_screens()[:rows]
     for seed in range(2):  # decoders are used again
         generator = torch.Generator().manual_seed(seed)

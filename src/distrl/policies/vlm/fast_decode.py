@@ -172,6 +172,9 @@ class Decoder:
     def _read(self, inputs: dict[str, Tensor]) -> Any:
         """The prompts through the model; a hook that stayed would keep this decoder and its buffers alive."""
         self._after_prompt_B = None
+        if "image_grid_thw" not in inputs:
+            # Places of pictures are found by the model; without any, it would count the padding too.
+            inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
         hook = self._language.register_forward_pre_hook(self._note_positions, with_kwargs=True)
         try:
             return self._inner(**inputs, use_cache=True)

@@ -53,8 +53,6 @@ class FastGenerate:
 
     def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
         self._hurry(network.base)
-        if not hasattr(network.base.model, "language_model"):  # pictures have positions of their own
-            inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
         rows, length = inputs["input_ids"].shape
         decoding = Decoding(
             num_tokens=sampling.answer_tokens,

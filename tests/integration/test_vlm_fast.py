@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
-from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped, log_chances
+from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped
 from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
 from distrl.policies.vlm.fast_vision import Lengths, attend_packed, speed_up_vision
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
+from distrl.policies.vlm.tokens import entropy_of, log_chances
 from support.vlms import mixed_screens, shake, tiny_vlm
 
 
@@ -107,10 +108,9 @@ def test_the_recorded_log_probabilities_are_those_of_a_plain_forward_over_prompt
     }
     with torch.no_grad():
         logits = model(**{**inputs, **plain}, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
-    logp = log_chances(logits / 0.7, torch.tensor(NEVER))
+    logp = log_chances(logits, torch.tensor(NEVER), 0.7)
     torch.testing.assert_close(answers.logp_BA, logp.gather(2, answers.token_BA[..., None])[..., 0], atol=1e-5, rtol=0)
-    entropy = -(logp.exp() * logp.clamp(min=-1e9)).sum(-1)
-    torch.testing.assert_close(answers.entropy_BA, entropy, atol=1e-4, rtol=0)
+    torch.testing.assert_close(answers.entropy_BA, entropy_of(logp), atol=1e-4, rtol=0)
 
 
 def test_without_temperature_the_answers_are_those_of_stock_generation(model: Any) -> None:

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from distrl.policies.vlm.tokens import entropy_of, log_chances
+
 GROUPED = "distrl_grouped"
 """Name of the attention that reads shared keys and values once for all heads that share them."""
 
 LOOK_EVERY = 4
 """Tokens between two looks at whether all answers have ended: each look waits for the GPU."""
-
-LEAST = -1e9
-"""Stands for the logarithm of 0 in an entropy."""
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,20 +242,14 @@ class Decoder:
     def _choose(self, logits_BV: Tensor) -> None:
         """Sample the next token, and note what it was and what the model thought."""
         temperature = self._decoding.temperature
-        logp_BV = log_chances(logits_BV.float() / (temperature or 1.0), self._never)
+        logp_BV = log_chances(logits_BV, self._never, temperature or 1.0)
         wish_BV = logp_BV + _gumbel(logp_BV, self._generator) if temperature else logp_BV
         token_B1 = wish_BV.argmax(-1, keepdim=True)
         self._token_B.copy_(token_B1[:, 0])
         self._out.token_BA.index_copy_(1, self._step_1, token_B1)
         self._out.logp_BA.index_copy_(1, self._step_1, logp_BV.gather(1, token_B1))
-        entropy_B1 = -(logp_BV.exp() * logp_BV.clamp(min=LEAST)).sum(-1, keepdim=True)
-        self._out.entropy_BA.index_copy_(1, self._step_1, entropy_B1)
+        self._out.entropy_BA.index_copy_(1, self._step_1, entropy_of(logp_BV)[:, None])
         self._step_1.add_(1)
-
-
-def log_chances(logits_BV: Tensor, never_X: Tensor) -> Tensor:
-    """Log-probabilities of what may be said."""
-    return torch.log_softmax(logits_BV.float().index_fill(-1, never_X, -torch.inf), dim=-1)
 
 
 def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -183,7 +183,7 @@ class VlmPolicy:
         longest, first_B = max(map(len, answers)), None if first_B is None else first_B.to(self.device)
         with memory_errors("score_batch", self.config.score_batch), self._precision():
             logits_BKV, hidden_BKD = self.network(self._on_device(inputs), keep=longest + 1, first_B=first_B)
-            logp_BAV = log_chances(logits_BKV[:, :-1], self.vocabulary)
+            logp_BAV = log_chances(logits_BKV[:, :-1], self.vocabulary.never(logits_BKV.device))
             value_B = self.network.value(hidden_BKD[:, 0])
             said = torch.nn.utils.rnn.pad_sequence([torch.tensor(a, dtype=torch.long) for a in answers], True)
             said_BA = said.to(self.device)

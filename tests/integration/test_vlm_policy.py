@@ -51,7 +51,8 @@ def test_short_numbers_give_nearly_the_same_and_train_long_weights(rank: int) ->
     policy, screens = shake(tiny_vlm("qwen3-vl", lora_rank=rank, dtype="bfloat16")), mixed_screens()
     decisions = decide(policy, screens)
     scores = score(policy, screens, [decision.choice for decision in decisions])
-    assert scores.logp_N.tolist() == pytest.approx([decision.logp for decision in decisions], rel=0.05)
+    for again, decision in zip(scores.logp_N.tolist(), decisions, strict=True):
+        assert again == pytest.approx(decision.logp, abs=0.01 * len(decision.choice))  # of 6 nats a token
     (scores.logp_N.sum() + scores.value_logit_N.sum()).backward()  # type: ignore[no-untyped-call]
     found = [weights.grad for weights in policy.network.parameters() if weights.grad is not None]
     assert {gradient.dtype for gradient in found} == {torch.float32}

@@ -129,12 +129,20 @@ def _settle(network: Any) -> nn.Module:
     ends = network.generation_config.eos_token_id
     network.generation_config = GenerationConfig(eos_token_id=ends)  # type: ignore[no-untyped-call]
     for module in network.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+        _drop_nothing(module)
+        if hasattr(module, "config"):
+            _drop_nothing(module.config)
     settled: nn.Module = network.eval()
     return settled
+
+
+def _drop_nothing(owner: object) -> None:
+    """Set to 0 whatever share of its numbers or layers a module or configuration drops, by whichever name."""
+    for name, value in list(vars(owner).items()):
+        if "drop" in name and isinstance(value, float):
+            setattr(owner, name, 0.0)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class VlmPolicy:
         self.network = VlmNetwork(add_adapters(model.network, config), value_width=config.value_width)
         if config.gradient_checkpointing:
             self.network.base.gradient_checkpointing_enable({"use_reentrant": False})
-        self.soundness = Soundness()
+        self.soundness, self.notices = Soundness(), self.chat.notices
         self._generate = generate or _way_to_answer(config, self.network, device)
         self._merging = Merging(self.network) if config.merge and config.lora_rank else None
         if isinstance(self._generate, FastGenerate):

@@ -7,7 +7,7 @@ Code that lies in the folder runs only where the configuration says so. What is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -93,6 +93,14 @@ def compute_dtype(config: VlmConfig, device: torch.device) -> torch.dtype:
     if config.dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+
+
+def precision(config: VlmConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Computes with `compute_dtype`, also where the weights, all of them trained, are kept in longer numbers."""
+    computes = compute_dtype(config, device)
+    if weights_dtype(config, device) == computes:
+        return nullcontext()
+    return torch.autocast(device.type, computes)
 
 
 def _factory(described: Any, folder: Path) -> tuple[Any, bool]:

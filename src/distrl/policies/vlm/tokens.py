@@ -66,6 +66,11 @@ def entropy_of(logp: Tensor) -> Tensor:
     return -(logp.exp() * logp).sum(-1)
 
 
+def on_device(inputs: Inputs, device: torch.device, floats: torch.dtype) -> Inputs:
+    """The same on a device, with numbers of its kind."""
+    return {name: value.to(device, floats if value.is_floating_point() else None) for name, value in inputs.items()}
+
+
 def close_up(prompts: Sequence[Sequence[int]], answers: Sequence[Answer], padding: int) -> tuple[Inputs, Tensor]:
     """Answers right behind their prompts, filled up behind those, and the place of each prompt's last token.
 

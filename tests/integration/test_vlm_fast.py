@@ -16,7 +16,7 @@ from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
 from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped
 from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
-from distrl.policies.vlm.fast_vision import Lengths, attend_packed, speed_up_vision
+from distrl.policies.vlm.fast_vision import Lengths, attend_packed, is_packed_attention, speed_up_vision
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.tokens import entropy_of, log_chances
@@ -207,6 +207,23 @@ def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(
         expected = (scores.logp_N, scores.entropy_N, torch.sigmoid(scores.value_logit_N))
         for mine, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_who_never_decides_learns_the_same_through_the_fast_forms(family: str) -> None:
+    fast, stock = pair(family, score_batch=2)
+    towers = [module for module in fast.network.modules() if is_packed_attention(module)]
+    assert len(towers) == (0 if family == "text" else 2)
+    assert all("forward" in tower.__dict__ for tower in towers)
+    found = []
+    for policy in (fast, stock):
+        asked = [policy.encode(screen) for screen in mixed_screens()]
+        scores = policy.score(asked, [(100, 101, 1)] * 4)
+        (scores.logp_N.mean() + 0.1 * scores.entropy_N.mean()).backward()  # type: ignore[no-untyped-call]
+        gradient = [weights.grad.flatten() for weights in policy.network.model.parameters() if weights.grad is not None]
+        found.append((scores.logp_N.detach(), torch.cat(gradient)))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAST)

@@ -10,8 +10,12 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.policies.vlm.fast_layers import fuse_layers
-from distrl.policies.vlm.fast_vision import speed_up_vision
+from distrl.policies.vlm.fast_generation import speed_up
+
+__all__ = [
+    "ANSWER_TOKENS", "CPU", "FILLER", "GPU", "NEVER", "PICTURE_TOKENS", "TEXT_TOKENS", "Setting", "Work", "build_model",
+    "matrix_rate", "prompts", "seconds", "speed_up", "with_answer", "work_of",
+]  # fmt: skip
 
 GRID = (52, 26)
 """Patches of 14 pixels, down and across, of a 728x364 picture."""
@@ -159,9 +163,3 @@ def with_answer(inputs: dict[str, Tensor], tokens_BA: Tensor) -> dict[str, Tenso
         "attention_mask": longer("attention_mask", torch.ones_like(tokens_BA)),
         "mm_token_type_ids": longer("mm_token_type_ids", torch.zeros_like(tokens_BA)),
     }
-
-
-def speed_up(model: Any) -> None:
-    """Everything that makes a forward faster."""
-    fuse_layers(model)
-    speed_up_vision(model)

@@ -6,13 +6,14 @@ of two with one-token prompts, and prompt lengths rounded up, so that a handful 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from distrl.policies.vlm.fast_decode import Answers, Decoder, Decoding
-from distrl.policies.vlm.fast_layers import fuse_layers
+from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
 from distrl.policies.vlm.fast_vision import is_packed_attention, speed_up_vision
 from distrl.policies.vlm.generation import Answered, Sampling
 from distrl.policies.vlm.network import VlmNetwork
@@ -42,17 +43,29 @@ def suits(model: Any) -> bool:
     return plain and unscaled and (language is inner or any(map(is_packed_attention, model.modules())))
 
 
+def speed_up(model: Any) -> Callable[[], None]:
+    """Give `model` every fast form of a forward, for who answers and for who learns; call the result to take them off."""
+    text = getattr(model.model, "language_model", model.model).config
+    attention = text._attn_implementation
+    fuse_layers(model)
+    speed_up_vision(model)
+
+    def slow_down() -> None:
+        restore_layers(model)
+        text._attn_implementation = attention
+
+    return slow_down
+
+
 class FastGenerate:
-    """`generation.Generate` with static caches and captured graphs."""
+    """`generation.Generate` with static caches and captured graphs, for a model that went through `speed_up`."""
 
     def __init__(self) -> None:
         self._decoders: dict[tuple[int, int, Decoding], Decoder] = {}
-        self._hurried: set[int] = set()
         self._generator: torch.Generator | None = None
         """On the model's device, and of nobody else: the process may draw other things from torch's own."""
 
     def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
-        self._hurry(network.base)
         rows, length = inputs["input_ids"].shape
         decoding = Decoding(
             num_tokens=sampling.answer_tokens,
@@ -67,12 +80,6 @@ class FastGenerate:
         decoder = self._decoder(network.base, batch, -(-length // PROMPT_STEP) * PROMPT_STEP, decoding)
         answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding), rows=rows)
         return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
-
-    def _hurry(self, model: Any) -> None:
-        if id(model) not in self._hurried:
-            fuse_layers(model)
-            speed_up_vision(model)
-            self._hurried.add(id(model))
 
     def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
         """One with enough room and not twice too much, the last used at the end; the one used longest ago makes room."""

@@ -19,8 +19,7 @@ from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.eyes import Reading, make_eye, tokenize
-from distrl.policies.vlm.fast_generation import FastGenerate, suits
-from distrl.policies.vlm.fast_layers import fuse_layers
+from distrl.policies.vlm.fast_generation import FastGenerate, speed_up, suits
 from distrl.policies.vlm.faults import Soundness, memory_errors
 from distrl.policies.vlm.generation import Answered, Generate, Sampling, generate
 from distrl.policies.vlm.loading import compute_dtype, load_model, precision, weights_dtype
@@ -62,7 +61,7 @@ class VlmPolicy:
         self._generate = generate or _way_to_answer(config, self.network, device)
         self._merging = Merging(self.network) if config.merge and config.lora_rank else None
         if isinstance(self._generate, FastGenerate):
-            fuse_layers(self.network.base)  # also for who only learns
+            speed_up(self.network.base)  # also for who only learns
 
     # reading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -32,7 +32,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     shape: str
     device: str
-    dtype: str
+    dtype: Literal["bfloat16", "float32"]
     batches: tuple[int, ...]
     train_batch: int
     micro_batch: int

@@ -11,8 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
+from distrl.errors import ConfigError
 from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped
 from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
@@ -20,7 +22,7 @@ from distrl.policies.vlm.fast_vision import Lengths, attend_packed, is_packed_at
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.tokens import entropy_of, log_chances
-from support.vlms import mixed_screens, shake, tiny_vlm
+from support.vlms import BODY, mixed_screens, shake, tiny_vlm
 
 
 @cache
@@ -287,6 +289,51 @@ def test_sampling_leaves_torchs_own_generator_alone() -> None:
     before = torch.get_rng_state()
     fast.decide(mixed_screens(), temperature=1.0, generator=torch.Generator().manual_seed(0))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "text"])
+def test_where_the_fast_way_fails_the_model_works_as_transformers_has_it_and_it_is_said(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_compiler(self: Decoder) -> None:
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+    monkeypatch.setattr(Decoder, "_token", no_compiler)
+    fallen, stock = pair(family)
+    assert fallen._generate is generate
+    (notice,) = fallen.notices
+    assert "policy.vlm.fast = false" in notice
+    assert "RuntimeError: Failed to find C compiler.;" in notice
+    assert not any("forward" in module.__dict__ for module in fallen.network.modules())
+    text = fallen.network.base.config.get_text_config()
+    assert text._attn_implementation == stock.network.base.config.get_text_config()._attn_implementation
+    said = [
+        policy.decide(mixed_screens()[:2], temperature=1.0, generator=torch.Generator().manual_seed(0))
+        for policy in (fallen, stock)
+    ]
+    assert said[0] == said[1]
+
+
+def test_a_fast_way_that_works_is_tried_once_and_leaves_no_cache_behind() -> None:
+    policy = tiny_vlm("qwen3-vl", generate=FastGenerate())
+    assert policy.notices == []
+    assert isinstance(policy._generate, FastGenerate)
+    assert not policy._generate._decoders
+
+
+def test_too_little_memory_for_one_prompt_is_no_reason_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(self: Decoder) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Decoder, "_token", greedy)
+    with pytest.raises(ConfigError, match="ran out of memory"):
+        tiny_vlm("text", generate=FastGenerate())
+
+
+def test_a_model_that_chooses_among_experts_is_left_to_the_stock_way() -> None:
+    body = {**BODY, "num_hidden_layers": 1, "vocab_size": 64, "num_experts": 4, "moe_intermediate_size": 32}
+    assert not suits(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", head_dim=16, **body)))
+    assert suits(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", head_dim=16, **body)))
 
 
 @pytest.mark.parametrize(

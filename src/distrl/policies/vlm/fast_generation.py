@@ -30,12 +30,15 @@ SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 def suits(model: Any) -> bool:
     """Whether the fast forms fit `model`: one with Qwen-VL's packed tower, or a language model that sees nothing.
 
-    Its layers must all attend to everything before them, and its language head must have the last word.
+    Its layers must all attend to everything before them and do the same work for every token, without experts to choose
+    from; its language head must have the last word.
     """
     inner: Any = getattr(model, "model", None)
     language: Any = getattr(inner, "language_model", inner)
     built = all(hasattr(language, part) for part in ("layers", "embed_tokens", "norm")) and hasattr(model, "lm_head")
     if not built or not all(hasattr(getattr(layer, "self_attn", None), "k_proj") for layer in language.layers):
+        return False
+    if any(name.rpartition(".")[2] == "experts" for name, _ in language.named_modules()):
         return False
     text = language.config
     plain = set(getattr(text, "layer_types", None) or ["full_attention"]) == {"full_attention"}
@@ -80,6 +83,10 @@ class FastGenerate:
         decoder = self._decoder(network.base, batch, -(-length // PROMPT_STEP) * PROMPT_STEP, decoding)
         answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding), rows=rows)
         return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
+
+    def forget(self) -> None:
+        """Let go of all decoders and their caches."""
+        self._decoders.clear()
 
     def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
         """One with enough room and not twice too much, the last used at the end; the one used longest ago makes room."""

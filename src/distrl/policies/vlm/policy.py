@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from distrl.config.schema import VlmConfig
+from distrl.errors import ConfigError
 from distrl.policies import weights_file
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
@@ -32,6 +34,8 @@ from distrl.policies.vlm.tokens import Answer, Inputs, close_up, on_device, pad,
 from distrl.types import Action, Decision, Observation, Unparsed
 
 CPU = torch.device("cpu")
+TRIAL_SIZE = (128, 128)
+"""Of a picture to try a model with, in pixels."""
 
 
 class VlmPolicy:
@@ -60,8 +64,37 @@ class VlmPolicy:
         self._scorer = Scorer(self.network, config, device=device, vocabulary=self.vocabulary, soundness=self.soundness)
         self._generate = generate or _way_to_answer(config, self.network, device)
         self._merging = Merging(self.network) if config.merge and config.lora_rank else None
-        if isinstance(self._generate, FastGenerate):
-            speed_up(self.network.base)  # also for who only learns
+        if isinstance(self._generate, FastGenerate):  # also for who only learns
+            self._try(self._generate)
+
+    def _try(self, fast: FastGenerate) -> None:
+        """Take the fast forms and answer one prompt with them; everything as transformers has it where that fails here."""
+        slow_down = speed_up(self.network.base)
+        self.network.eval()
+        sampling = Sampling(
+            temperature=1.0, answer_tokens=2, vocabulary=self.vocabulary, generator=torch.Generator().manual_seed(0)
+        )
+        try:
+            with torch.no_grad(), memory_errors("decide_batch", 1):
+                self._answer(self._trial(), sampling)
+        except ConfigError:
+            raise
+        except Exception as error:  # compilers and captures fail in more ways than can be named
+            slow_down()
+            self._generate = generate
+            why = (str(error).strip().splitlines() or [""])[0][:300]
+            self.notices.append(
+                f"the model works as transformers has it, several times slower, since the fast way fails here: "
+                f"{type(error).__name__}: {why}; policy.vlm.fast = false does not try it"
+            )
+        fast.forget()
+
+    def _trial(self) -> Inputs:
+        """A prompt, with a picture where the model is to see any."""
+        if self._eye is None:
+            return self._inputs([Encoded(text="")], [()])
+        prompt = self.prompt(Encoded(text="", pictures=("",)))
+        return pad(self._eye.read([prompt], [[Image.new("RGB", TRIAL_SIZE)]]), [()], self.vocabulary.padding)
 
     # reading
 

@@ -22,7 +22,7 @@ from distrl.policies.vlm.fast_vision import Lengths, attend_packed, is_packed_at
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.tokens import entropy_of, log_chances
-from support.vlms import BODY, mixed_screens, shake, tiny_vlm
+from support.vlms import BODY, mixed_screens, seen, shake, tiny_vlm
 
 
 @cache
@@ -245,13 +245,40 @@ def test_a_decoder_serves_shorter_prompts_too_and_the_one_unused_for_longest_mak
     long = answer._decoder(fast.network.base, 1, 256, decoding)
     assert answer._decoder(fast.network.base, 1, 128, decoding) is long
     assert answer._decoder(fast.network.base, 1, 384, decoding) is not long
-    for batch in range(2, 2 + MOST_DECODERS - 2):
+    large = answer._decoder(fast.network.base, 64, 128, decoding)  # beside which all others are small
+    for batch in range(2, 2 + MOST_DECODERS - 3):
         answer._decoder(fast.network.base, batch, 128, decoding)
     assert answer._decoder(fast.network.base, 1, 256, decoding) is long
-    answer._decoder(fast.network.base, 64, 128, decoding)
+    answer._decoder(fast.network.base, 32, 128, decoding)
     assert len(answer._decoders) == MOST_DECODERS
     assert (1, 384, decoding) not in answer._decoders
     assert answer._decoder(fast.network.base, 1, 256, decoding) is long
+    assert answer._decoder(fast.network.base, 64, 128, decoding) is large
+
+
+def test_all_caches_together_are_at_most_twice_as_large_as_the_largest() -> None:
+    fast, _ = pair("text")
+    answer = FastGenerate()
+    decoding = Decoding(num_tokens=8, temperature=0.0)
+    for batch in (1, 2, 4, 8):
+        answer._decoder(fast.network.base, batch, 256, decoding)
+    assert len(answer._decoders) == 4
+    for longest in (128, 384, 640, 1024, 256):
+        answer._decoder(fast.network.base, 8, longest, decoding)
+        sizes = [decoder._keys.keys[0].numel() for decoder in answer._decoders.values()]
+        assert sum(sizes) <= 2 * max(sizes)
+
+
+def test_an_answer_that_is_no_number_leaves_nothing_behind_for_the_next() -> None:
+    policy = tiny_vlm("text", generate=FastGenerate())
+    (token,) = policy.tokenizer("Z", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        policy.network.base.get_input_embeddings().weight[token] = float("nan")
+    for observation, skipped in ((seen(instruction="Z " * 20), 1), (seen(recent=(), instruction="Go"), 1)):
+        policy.decide([observation], temperature=0.0, generator=torch.Generator())
+        assert policy.soundness.skipped == skipped
+    assert isinstance(policy._generate, FastGenerate)
+    assert len(policy._generate._decoders) == 1  # both came from one
 
 
 @pytest.mark.parametrize("way", [FastGenerate, lambda: generate])

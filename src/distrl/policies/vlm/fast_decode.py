@@ -79,11 +79,15 @@ class StaticKeys:
         self.place_1 = torch.zeros(1, dtype=torch.long, device=like.device)
 
     def fill(self, cache: Any) -> int:
-        """Take over what a prompt left in a cache of transformers; its length."""
-        for mine, values, layer in zip(self.keys, self.values, cache.layers, strict=True):
+        """Take over what a prompt left in a cache of transformers; its length.
+
+        Nothing stays of earlier answers: nobody looks there, but what is no number would spoil a sum even so.
+        """
+        for keys, values, layer in zip(self.keys, self.values, cache.layers, strict=True):
             length = layer.keys.shape[2]
-            mine[:, :, :length].copy_(layer.keys)
-            values[:, :, :length].copy_(layer.values)
+            for mine, theirs in ((keys, layer.keys), (values, layer.values)):
+                mine[:, :, :length].copy_(theirs)
+                mine[:, :, length:].zero_()
         return int(length)
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:

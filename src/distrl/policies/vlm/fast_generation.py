@@ -22,7 +22,9 @@ from distrl.policies.vlm.tokens import Inputs
 PROMPT_STEP = 128
 """Longest prompts are rounded up to a multiple of this."""
 MOST_DECODERS = 8
-"""Each holds a cache of its own."""
+"""Each holds a cache and a graph of its own."""
+CACHES = 2
+"""All these caches together are at most so many times as large as the largest: room for one of every power of two below."""
 SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """Settings of models that do more to a hidden state than their language head does."""
 
@@ -89,16 +91,28 @@ class FastGenerate:
         self._decoders.clear()
 
     def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
-        """One with enough room and not twice too much, the last used at the end; the one used longest ago makes room."""
+        """One with enough room and not twice too much, the last used at the end; those used longest ago make room."""
         fitting = (key for key in self._decoders if key[::2] == (batch, decoding) and longest <= key[1] <= 2 * longest)
         key = min(fitting, default=(batch, longest, decoding))
         found = self._decoders.pop(key, None)
         if found is None:
-            if len(self._decoders) >= MOST_DECODERS:
-                del self._decoders[next(iter(self._decoders))]
+            self._make_room(_places(key))
             found = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator)
         self._decoders[key] = found
         return found
+
+    def _make_room(self, places: int) -> None:
+        while self._decoders:
+            sizes = [places, *map(_places, self._decoders)]
+            if len(sizes) <= MOST_DECODERS and sum(sizes) <= CACHES * max(sizes):
+                return
+            del self._decoders[next(iter(self._decoders))]
+
+
+def _places(key: tuple[int, int, Decoding]) -> int:
+    """Tokens that the cache of a decoder holds."""
+    batch, longest, decoding = key
+    return batch * (longest + decoding.num_tokens)
 
 
 def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:

@@ -323,14 +323,14 @@ def test_where_the_fast_way_fails_the_model_works_as_transformers_has_it_and_it_
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_compiler(self: Decoder) -> None:
-        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+        raise RuntimeError("backend='inductor' raised:\nRuntimeError: Failed to find C compiler.")
 
     monkeypatch.setattr(Decoder, "_token", no_compiler)
     fallen, stock = pair(family)
     assert fallen._generate is generate
     (notice,) = fallen.notices
     assert "policy.vlm.fast = false" in notice
-    assert "RuntimeError: Failed to find C compiler.;" in notice
+    assert "fails here: RuntimeError: backend='inductor' raised: RuntimeError: Failed to find C compiler.;" in notice
     assert not any("forward" in module.__dict__ for module in fallen.network.modules())
     text = fallen.network.base.config.get_text_config()
     assert text._attn_implementation == stock.network.base.config.get_text_config()._attn_implementation

@@ -63,7 +63,7 @@ class VlmConfig(Section, frozen=True):
     score_batch: Count = 2
     """Prompts under gradient at once; fewer need less memory in the learner."""
     fast: bool = True
-    """Answer by static caches and captured graphs on a GPU, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
+    """Answer by static caches and captured graphs on a GPU, and learn through fewer kernels, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
     merge: bool = False
     """Answer with the adapters added into the weights: several times faster for a small model, at the price of a second copy of the weights and of one more rounding."""
     gradient_checkpointing: bool = True

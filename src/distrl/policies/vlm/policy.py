@@ -65,9 +65,9 @@ class VlmPolicy:
         self._generate = generate or _way_to_answer(config, self.network, device)
         self._merging = Merging(self.network) if config.merge and config.lora_rank else None
         if isinstance(self._generate, FastGenerate):  # also for who only learns
-            self._try(self._generate)
+            self._try_fast(self._generate)
 
-    def _try(self, fast: FastGenerate) -> None:
+    def _try_fast(self, fast: FastGenerate) -> None:
         """Take the fast forms and answer one prompt with them; everything as transformers has it where that fails here."""
         slow_down = speed_up(self.network.base)
         self.network.eval()
@@ -82,10 +82,9 @@ class VlmPolicy:
         except Exception as error:  # compilers and captures fail in more ways than can be named
             slow_down()
             self._generate = generate
-            why = (str(error).strip().splitlines() or [""])[0][:300]
             self.notices.append(
                 f"the model works as transformers has it, several times slower, since the fast way fails here: "
-                f"{type(error).__name__}: {why}; policy.vlm.fast = false does not try it"
+                f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; policy.vlm.fast = false does not try it"
             )
         fast.forget()
 

@@ -11,15 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
-from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped, log_chances
+from distrl.errors import ConfigError
+from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped
 from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
-from distrl.policies.vlm.fast_vision import Lengths, attend_packed, speed_up_vision
+from distrl.policies.vlm.fast_vision import Lengths, attend_packed, is_packed_attention, speed_up_vision
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
-from support.vlms import mixed_screens, shake, tiny_vlm
+from distrl.policies.vlm.tokens import entropy_of, log_chances
+from support.vlms import BODY, mixed_screens, seen, shake, tiny_vlm
 
 
 @cache
@@ -107,10 +110,9 @@ def test_the_recorded_log_probabilities_are_those_of_a_plain_forward_over_prompt
     }
     with torch.no_grad():
         logits = model(**{**inputs, **plain}, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
-    logp = log_chances(logits / 0.7, torch.tensor(NEVER))
+    logp = log_chances(logits, torch.tensor(NEVER), 0.7)
     torch.testing.assert_close(answers.logp_BA, logp.gather(2, answers.token_BA[..., None])[..., 0], atol=1e-5, rtol=0)
-    entropy = -(logp.exp() * logp.clamp(min=-1e9)).sum(-1)
-    torch.testing.assert_close(answers.entropy_BA, entropy, atol=1e-4, rtol=0)
+    torch.testing.assert_close(answers.entropy_BA, entropy_of(logp), atol=1e-4, rtol=0)
 
 
 def test_without_temperature_the_answers_are_those_of_stock_generation(model: Any) -> None:
@@ -181,17 +183,22 @@ def test_a_fused_adapter_adds_what_peft_adds_and_learns_what_peft_learns() -> No
 FAST = ("qwen2.5-vl", "qwen3-vl", "text")
 
 
-def pair(family: str) -> tuple[VlmPolicy, VlmPolicy]:
+def pair(family: str, **settings: Any) -> tuple[VlmPolicy, VlmPolicy]:
     """Two policies with the same weights: one answers the fast way, one is stock throughout."""
-    fast, stock = shake(tiny_vlm(family, generate=FastGenerate())), tiny_vlm(family, seed=1, generate=generate)
+    fast = shake(tiny_vlm(family, generate=FastGenerate(), **settings))
+    stock = tiny_vlm(family, seed=1, generate=generate, **settings)
     stock.restore(fast.dump(), source="the other")
     return fast, stock
 
 
-@pytest.mark.parametrize("family", FAST)
+@pytest.mark.parametrize(
+    ("family", "pictures"), [*((family, family != "text") for family in FAST), *((eye, False) for eye in FAST[:2])]
+)
 @pytest.mark.parametrize("rows", [4, 3, 1])
-def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(family: str, rows: int) -> None:
-    fast, stock = pair(family)
+def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(
+    family: str, pictures: bool, rows: int
+) -> None:
+    fast, stock = pair(family, pictures=pictures)
     screens = mixed_screens()[:rows]
     for seed in range(2):  # decoders are used again
         generator = torch.Generator().manual_seed(seed)
@@ -202,6 +209,23 @@ def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(family:
         expected = (scores.logp_N, scores.entropy_N, torch.sigmoid(scores.value_logit_N))
         for mine, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_who_never_decides_learns_the_same_through_the_fast_forms(family: str) -> None:
+    fast, stock = pair(family, score_batch=2)
+    towers = [module for module in fast.network.modules() if is_packed_attention(module)]
+    assert len(towers) == (0 if family == "text" else 2)
+    assert all("forward" in tower.__dict__ for tower in towers)
+    found = []
+    for policy in (fast, stock):
+        asked = [policy.encode(screen) for screen in mixed_screens()]
+        scores = policy.score(asked, [(100, 101, 1)] * 4)
+        (scores.logp_N.mean() + 0.1 * scores.entropy_N.mean()).backward()  # type: ignore[no-untyped-call]
+        gradient = [weights.grad.flatten() for weights in policy.network.model.parameters() if weights.grad is not None]
+        found.append((scores.logp_N.detach(), torch.cat(gradient)))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAST)
@@ -221,13 +245,40 @@ def test_a_decoder_serves_shorter_prompts_too_and_the_one_unused_for_longest_mak
     long = answer._decoder(fast.network.base, 1, 256, decoding)
     assert answer._decoder(fast.network.base, 1, 128, decoding) is long
     assert answer._decoder(fast.network.base, 1, 384, decoding) is not long
-    for batch in range(2, 2 + MOST_DECODERS - 2):
+    large = answer._decoder(fast.network.base, 64, 128, decoding)  # beside which all others are small
+    for batch in range(2, 2 + MOST_DECODERS - 3):
         answer._decoder(fast.network.base, batch, 128, decoding)
     assert answer._decoder(fast.network.base, 1, 256, decoding) is long
-    answer._decoder(fast.network.base, 64, 128, decoding)
+    answer._decoder(fast.network.base, 32, 128, decoding)
     assert len(answer._decoders) == MOST_DECODERS
     assert (1, 384, decoding) not in answer._decoders
     assert answer._decoder(fast.network.base, 1, 256, decoding) is long
+    assert answer._decoder(fast.network.base, 64, 128, decoding) is large
+
+
+def test_all_caches_together_are_at_most_twice_as_large_as_the_largest() -> None:
+    fast, _ = pair("text")
+    answer = FastGenerate()
+    decoding = Decoding(num_tokens=8, temperature=0.0)
+    for batch in (1, 2, 4, 8):
+        answer._decoder(fast.network.base, batch, 256, decoding)
+    assert len(answer._decoders) == 4
+    for longest in (128, 384, 640, 1024, 256):
+        answer._decoder(fast.network.base, 8, longest, decoding)
+        sizes = [decoder._keys.keys[0].numel() for decoder in answer._decoders.values()]
+        assert sum(sizes) <= 2 * max(sizes)
+
+
+def test_an_answer_that_is_no_number_leaves_nothing_behind_for_the_next() -> None:
+    policy = tiny_vlm("text", generate=FastGenerate())
+    (token,) = policy.tokenizer("Z", add_special_tokens=False)["input_ids"]
+    with torch.no_grad():
+        policy.network.base.get_input_embeddings().weight[token] = float("nan")
+    for observation, skipped in ((seen(instruction="Z " * 20), 1), (seen(recent=(), instruction="Go"), 1)):
+        policy.decide([observation], temperature=0.0, generator=torch.Generator())
+        assert policy.soundness.skipped == skipped
+    assert isinstance(policy._generate, FastGenerate)
+    assert len(policy._generate._decoders) == 1  # both came from one
 
 
 @pytest.mark.parametrize("way", [FastGenerate, lambda: generate])
@@ -265,6 +316,51 @@ def test_sampling_leaves_torchs_own_generator_alone() -> None:
     before = torch.get_rng_state()
     fast.decide(mixed_screens(), temperature=1.0, generator=torch.Generator().manual_seed(0))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "text"])
+def test_where_the_fast_way_fails_the_model_works_as_transformers_has_it_and_it_is_said(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_compiler(self: Decoder) -> None:
+        raise RuntimeError("backend='inductor' raised:\nRuntimeError: Failed to find C compiler.")
+
+    monkeypatch.setattr(Decoder, "_token", no_compiler)
+    fallen, stock = pair(family)
+    assert fallen._generate is generate
+    (notice,) = fallen.notices
+    assert "policy.vlm.fast = false" in notice
+    assert "fails here: RuntimeError: backend='inductor' raised: RuntimeError: Failed to find C compiler.;" in notice
+    assert not any("forward" in module.__dict__ for module in fallen.network.modules())
+    text = fallen.network.base.config.get_text_config()
+    assert text._attn_implementation == stock.network.base.config.get_text_config()._attn_implementation
+    said = [
+        policy.decide(mixed_screens()[:2], temperature=1.0, generator=torch.Generator().manual_seed(0))
+        for policy in (fallen, stock)
+    ]
+    assert said[0] == said[1]
+
+
+def test_a_fast_way_that_works_is_tried_once_and_leaves_no_cache_behind() -> None:
+    policy = tiny_vlm("qwen3-vl", generate=FastGenerate())
+    assert policy.notices == []
+    assert isinstance(policy._generate, FastGenerate)
+    assert not policy._generate._decoders
+
+
+def test_too_little_memory_for_one_prompt_is_no_reason_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(self: Decoder) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Decoder, "_token", greedy)
+    with pytest.raises(ConfigError, match="ran out of memory"):
+        tiny_vlm("text", generate=FastGenerate())
+
+
+def test_a_model_that_chooses_among_experts_is_left_to_the_stock_way() -> None:
+    body = {**BODY, "num_hidden_layers": 1, "vocab_size": 64, "num_experts": 4, "moe_intermediate_size": 32}
+    assert not suits(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", head_dim=16, **body)))
+    assert suits(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", head_dim=16, **body)))
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
 from distrl.policies.vlm import loading
 from distrl.policies.vlm.loading import compute_dtype, weights_dtype
-from support.vlms import tiny_model, tiny_vlm
+from support.vlms import seen, tiny_model, tiny_vlm
 
 
 @pytest.fixture
@@ -139,3 +140,30 @@ def test_a_model_brings_neither_dropout_nor_habits_of_sampling(folder: Path) -> 
     assert {
         module.attention_dropout for module in policy.network.modules() if hasattr(module, "attention_dropout")
     } == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("family", "body"),
+    [
+        ("opt", {"dropout": 0.5, "attention_dropout": 0.5, "layerdrop": 0.5, "ffn_dim": 96, "word_embed_proj_dim": 64}),
+        ("falcon", {"hidden_dropout": 0.5, "attention_dropout": 0.5, "new_decoder_architecture": False}),
+    ],
+    ids=["asked of each layer", "asked of the configuration"],
+)
+def test_scores_under_gradient_are_those_without_it_whatever_a_family_calls_its_dropout(
+    folder: Path, family: str, body: dict[str, Any]
+) -> None:
+    words = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = AutoConfig.for_model(
+        family, vocab_size=words, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, eos_token_id=1,
+        pad_token_id=0, bos_token_id=0, max_position_embeddings=2048, **body,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    policy = tiny_vlm(path=str(folder), lora_targets="q_proj,query_key_value", gradient_checkpointing=True)
+    asked, choices = [policy.encode(seen())] * 3, [(5, 6, 7, 1)] * 3
+    with torch.no_grad():
+        quiet = policy.score(asked, choices)
+    learning = policy.score(asked, choices)
+    assert policy.network.training
+    torch.testing.assert_close(learning.logp_N.detach(), quiet.logp_N)
+    torch.testing.assert_close(learning.entropy_N.detach(), quiet.entropy_N)

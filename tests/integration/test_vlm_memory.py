@@ -3,11 +3,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
+import torch
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.vlm.memory import KNOWN, Shape, adapter_parameters, learner_bytes, table, worker_bytes
-from support.vlms import BODY, tiny_vlm
+from distrl.policies.vlm.fast_decode import Decoding
+from distrl.policies.vlm.fast_generation import FastGenerate
+from distrl.policies.vlm.memory import (
+    KNOWN,
+    Shape,
+    adapted_parameters,
+    adapter_parameters,
+    learner_bytes,
+    table,
+    worker_bytes,
+)
+from support.vlms import BODY, seen, tiny_vlm
 
 PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
 SMALL = KNOWN[0]
@@ -26,12 +38,15 @@ def test_the_python_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None
 def test_adapters_have_as_many_weights_as_the_formula_says() -> None:
     policy = tiny_vlm("text", lora_rank=3)
     count = sum(weights.numel() for name, weights in policy.network.named_parameters() if ".lora_" in name)
+    assert adapter_parameters(tiny_shape(), 3) == count
+
+
+def tiny_shape() -> Shape:
     keys = BODY["num_key_value_heads"] * BODY["hidden_size"] // BODY["num_attention_heads"]
-    tiny = Shape(
+    return Shape(
         name="tiny", parameters=0, words=0, layers=BODY["num_hidden_layers"], hidden=BODY["hidden_size"],
         inner=BODY["intermediate_size"], keys=keys,
     )  # fmt: skip
-    assert adapter_parameters(tiny, 3) == count
 
 
 def test_every_setting_that_is_said_to_save_memory_does() -> None:
@@ -41,3 +56,26 @@ def test_every_setting_that_is_said_to_save_memory_does() -> None:
     assert learner_bytes(SMALL, usual, 1000) < learner_bytes(SMALL, VlmConfig(lora_rank=0), 1000)
     assert learner_bytes(SMALL, usual, 500) < learner_bytes(SMALL, usual, 1000)
     assert worker_bytes(SMALL, VlmConfig(decide_batch=1), 1000) < worker_bytes(SMALL, usual, 1000)
+    assert worker_bytes(SMALL, VlmConfig(fast=False), 1000) < worker_bytes(SMALL, usual, 1000)
+    assert worker_bytes(SMALL, usual, 1000) < worker_bytes(SMALL, VlmConfig(merge=True), 1000)
+
+
+def test_the_second_copy_of_merged_weights_is_as_large_as_the_formula_says() -> None:
+    policy = tiny_vlm("text", merge=True)
+    policy.decide([seen()], temperature=0.0, generator=torch.Generator())
+    assert policy._merging is not None
+    assert sum(weight.numel() for weight in policy._merging._plain) == adapted_parameters(tiny_shape())
+
+
+def test_the_caches_of_the_fast_way_are_as_large_as_the_formula_says() -> None:
+    """What the formula asks for more with the fast way, at most, is what decoders hold."""
+    answer, policy = FastGenerate(), tiny_vlm("text")
+    config = VlmConfig(decide_batch=4, answer_tokens=8)
+    for batch in (4, 2, 1):
+        answer._decoder(policy.network.base, batch, 120, Decoding(num_tokens=8, temperature=0.0))
+    held = sum(
+        tensor.numel() for d in answer._decoders.values() for tensor in (*d._keys.keys, *d._keys.values)
+    )  # of 2 bytes each on a GPU
+    slow = msgspec.structs.replace(config, fast=False)
+    counted = worker_bytes(tiny_shape(), config, 120) - worker_bytes(tiny_shape(), slow, 120)
+    assert 0.8 * counted < 2 * held <= counted

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distrl.cli.main import main
+from distrl.config.load import load_config
 from distrl.errors import ConfigError, StoreError
 from distrl.policies.vlm.album import Album
 from distrl.policies.vlm.eyes import within
 from distrl.policies.vlm.policy import VlmPolicy
+from distrl.runtime.assembly import make_worker_parts
+from distrl.runtime.run_folder import create_run
+from distrl.runtime.status import read_status
+from distrl.telemetry.events import EventLog
 from distrl.types import Action, Bounds, Finish, Observation, Past, Swipe, Tap, TypeText, UiElement, Unparsed
 from support.vlms import PICTURES, picture, seen, tiny_model, tiny_vlm
 
@@ -130,15 +137,29 @@ def with_template(folder: Path, family: str, template: str | None) -> str:
 
 
 @pytest.mark.parametrize("family", ["text", "qwen2.5-vl"])
-def test_a_model_without_a_template_gets_a_plain_one_and_it_is_said(tmp_path: Path, family: str) -> None:
-    path = with_template(tmp_path, family, None)
-    with pytest.warns(UserWarning, match="chat template"):
-        policy = tiny_vlm(family, path=path)
+def test_a_model_without_a_template_gets_a_plain_one(tmp_path: Path, family: str) -> None:
+    policy = tiny_vlm(family, path=with_template(tmp_path, family, None))
     prompt = whole(policy, seen())
     assert prompt.startswith("You operate a phone")
     assert prompt.endswith("The next action:\n\nAnswer:\n")
     assert prompt.count("<|image_pad|>") == (family != "text")
     assert policy.decide([seen()], temperature=0.0, generator=torch.Generator())
+
+
+def test_the_status_of_a_run_says_once_that_its_model_has_no_template(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"run.root": str(tmp_path), "policy.kind": "vlm", "policy.vlm.pictures": False}
+    for path, said in ((str(tiny_model("text")), 0), (with_template(tmp_path, "text", None), 1)):
+        config = load_config(None, {**settings, "policy.vlm.path": path})
+        run = create_run(config, now=datetime(2026, 5, 4, said))
+        capfd.readouterr()
+        for worker in ("worker-0", "worker-1"):
+            make_worker_parts(run, config, worker, [], EventLog(run.log(worker)))
+        assert capfd.readouterr() == ("", "")  # what a role prints, nobody reads
+        assert len(read_status(run, now_s=0.0).notices) == said
+        assert main(["status", str(run.path)]) == 0
+        assert "".join(capfd.readouterr().out.split()).count("nochattemplate") == said
 
 
 @pytest.mark.parametrize(

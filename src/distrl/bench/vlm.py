@@ -33,8 +33,9 @@ from distrl.bench.vlm_model import (
     work_of,
 )
 from distrl.bench.vlm_training import train
-from distrl.policies.vlm.fast_decode import Decoder, Decoding, log_chances
+from distrl.policies.vlm.fast_decode import Decoder, Decoding
 from distrl.policies.vlm.fast_layers import restore_layers
+from distrl.policies.vlm.tokens import log_chances
 
 __all__ = ["ANSWER_TOKENS", "CPU", "GPU", "NEVER", "VlmSpeeds", "build_model", "prompts", "run", "speed_up"]
 

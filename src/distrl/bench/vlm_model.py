@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
 from torch import Tensor
 
-from distrl.policies.vlm.fast_layers import fuse_layers
-from distrl.policies.vlm.fast_vision import speed_up_vision
+from distrl.policies.vlm.fast_generation import speed_up
+
+__all__ = [
+    "ANSWER_TOKENS", "CPU", "FILLER", "GPU", "NEVER", "PICTURE_TOKENS", "TEXT_TOKENS", "Setting", "Work", "build_model",
+    "matrix_rate", "prompts", "seconds", "speed_up", "with_answer", "work_of",
+]  # fmt: skip
 
 GRID = (52, 26)
 """Patches of 14 pixels, down and across, of a 728x364 picture."""
@@ -28,7 +32,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     shape: str
     device: str
-    dtype: str
+    dtype: Literal["bfloat16", "float32"]
     batches: tuple[int, ...]
     train_batch: int
     micro_batch: int
@@ -159,9 +163,3 @@ def with_answer(inputs: dict[str, Tensor], tokens_BA: Tensor) -> dict[str, Tenso
         "attention_mask": longer("attention_mask", torch.ones_like(tokens_BA)),
         "mm_token_type_ids": longer("mm_token_type_ids", torch.zeros_like(tokens_BA)),
     }
-
-
-def speed_up(model: Any) -> None:
-    """Everything that makes a forward faster."""
-    fuse_layers(model)
-    speed_up_vision(model)

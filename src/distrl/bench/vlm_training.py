@@ -1,4 +1,9 @@
-"""The training half of `distrl bench vlm`: the same LoRA update as stock transformers makes it, and as we do."""
+"""The training half of `distrl bench vlm`: the same LoRA update as stock transformers makes it, and as the learner does.
+
+Stock is what a training loop of transformers does with a batch: LoRA, gradient checkpointing, the loss of the model. Ours
+is what `VlmPolicy.score` runs in every update, and the backward pass through it, with the default settings but for the
+number of prompts at once. Neither tokenises or prepares pictures: the inputs are made before.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,15 @@ import torch
 from torch import Tensor
 
 from distrl.bench.vlm_model import ANSWER_TOKENS, FILLER, Setting, build_model, prompts, seconds, speed_up, with_answer
+from distrl.config.schema import VlmConfig
+from distrl.policies.vlm.adapters import add_adapters
+from distrl.policies.vlm.faults import Soundness
+from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.scoring import Part, Scorer
+from distrl.policies.vlm.tokens import Vocabulary
 
-LORA_TARGETS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+ANY_WORD = Vocabulary(ends=(6,), padding=0, forbidden=())
+"""As in the loss of stock, which forbids nothing."""
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,26 +36,25 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
 def train(setting: Setting) -> Trained:
     """Time some updates of both kinds on one batch, and compare their gradients."""
-    model = _with_adapters(build_model(setting.shape, setting))
-    inputs = prompts(model, setting.train_batch)
-    answers = torch.randint(FILLER, 500, (setting.train_batch, ANSWER_TOKENS), device=model.device)
+    config = VlmConfig(score_batch=setting.micro_batch, answer_tokens=ANSWER_TOKENS, dtype=setting.dtype)
+    network = _with_adapters(build_model(setting.shape, setting), config)
+    inputs = prompts(network.base, setting.train_batch)
+    answers = torch.randint(FILLER, 500, (setting.train_batch, ANSWER_TOKENS), device=inputs["input_ids"].device)
     whole = with_answer(inputs, answers)
-    labels = whole["input_ids"].clone()
-    labels[:, :-ANSWER_TOKENS] = -100
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.0, fused=True)
+    optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=0.0, fused=True)
 
-    def step(backward: Callable[[], None]) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        backward()
-        optimizer.step()
+    def timed_s(backward: Callable[[], None]) -> float:
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            backward()
+            optimizer.step()
 
-    _checkpointing(model, on=True)
-    stock_s = seconds(lambda: step(lambda: _stock_backward(model, whole, labels)), setting)
-    expected = _gradient(model)
-    _checkpointing(model, on=False)
-    speed_up(model)
-    ours_s = seconds(lambda: step(lambda: _our_backward(model, whole, setting.micro_batch)), setting)
-    found = _gradient(model)
+        return seconds(step, setting)
+
+    stock_s = timed_s(_stock_backward(network, whole))
+    expected = _gradient(network)
+    ours_s = timed_s(_our_backward(network, config, whole))
+    found = _gradient(network)
     return Trained(
         ours=setting.train_batch / ours_s,
         stock=setting.train_batch / stock_s,
@@ -51,39 +62,45 @@ def train(setting: Setting) -> Trained:
     )
 
 
-def _with_adapters(model: Any) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    adapted = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, target_modules=LORA_TARGETS))
+def _with_adapters(model: Any, config: VlmConfig) -> VlmNetwork:
+    network = VlmNetwork(add_adapters(model, config), value_width=config.value_width)
     with torch.no_grad():
         # As after some training: with B at zero, half of the gradients would be zero whatever the code does.
-        for name, weights in adapted.named_parameters():
+        for name, weights in network.named_parameters():
             if "lora_B" in name:
                 weights.normal_(std=0.01)
-    return adapted.train()
+    return network
 
 
-def _checkpointing(model: Any, *, on: bool) -> None:
-    if on:
-        model.gradient_checkpointing_enable()
-        model.enable_input_require_grads()
-    else:
-        model.gradient_checkpointing_disable()
+def _stock_backward(network: VlmNetwork, whole: dict[str, Tensor]) -> Callable[[], None]:
+    """The mean loss of the answers' tokens, as stock transformers does it."""
+    network.base.gradient_checkpointing_enable()
+    network.base.enable_input_require_grads()
+    network.train()
+    labels = whole["input_ids"].clone()
+    labels[:, :-ANSWER_TOKENS] = -100
+    return lambda: network.model(**whole, labels=labels).loss.backward()
 
 
-def _stock_backward(model: Any, whole: dict[str, Tensor], labels: Tensor) -> None:
-    model(**whole, labels=labels).loss.backward()
+def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tensor]) -> Callable[[], None]:
+    """The same loss from the log-probabilities that the learner computes."""
+    network.base.gradient_checkpointing_disable()
+    network.base.disable_input_require_grads()
+    speed_up(network.base)
+    scorer = Scorer(network, config, device=network.base.device, vocabulary=ANY_WORD, soundness=Soundness())
+    parts = _parts({name: tensor.cpu() for name, tensor in whole.items()}, config.score_batch)
+
+    def backward() -> None:
+        logp_N, _, _ = scorer.score(parts)
+        (-logp_N.mean() / ANSWER_TOKENS).backward()  # type: ignore[no-untyped-call]
+
+    return backward
 
 
-def _our_backward(model: Any, whole: dict[str, Tensor], micro: int) -> None:
-    """The same mean loss, micro-batch by micro-batch, with logits for the answer alone."""
+def _parts(whole: dict[str, Tensor], size: int) -> list[Part]:
     batch = len(whole["input_ids"])
-    for start in range(0, batch, micro):
-        part = _rows(whole, start, micro, batch)
-        tokens = part["input_ids"][:, -ANSWER_TOKENS:]
-        logits = model(**part, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1].float()
-        logp = logits.log_softmax(-1).gather(2, tokens[..., None])
-        (-logp.sum() / (batch * ANSWER_TOKENS)).backward()
+    parts = [_rows(whole, start, size, batch) for start in range(0, batch, size)]
+    return [Part(inputs=part, answers=[*map(tuple, part["input_ids"][:, -ANSWER_TOKENS:].tolist())]) for part in parts]
 
 
 def _rows(whole: dict[str, Tensor], start: int, count: int, batch: int) -> dict[str, Tensor]:
@@ -94,5 +111,5 @@ def _rows(whole: dict[str, Tensor], start: int, count: int, batch: int) -> dict[
     return {name: cut(name, tensor) for name, tensor in whole.items()}
 
 
-def _gradient(model: Any) -> Tensor:
-    return torch.cat([p.grad.flatten().float() for p in model.parameters() if p.grad is not None])
+def _gradient(network: VlmNetwork) -> Tensor:
+    return torch.cat([p.grad.flatten().float() for p in network.model.parameters() if p.grad is not None])

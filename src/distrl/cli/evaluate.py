@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
 def _evaluate(args: argparse.Namespace) -> Report:
     from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
     from distrl.evaluation.report import make_report
+    from distrl.policies.base import notices_of
     from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
 
     folder, checkpoint = locate(args.run)
@@ -55,6 +56,8 @@ def _evaluate(args: argparse.Namespace) -> Report:
     prepare_torch()
     sight = make_sight(config)
     policy = make_policy(config, sight)
+    for notice in notices_of(policy):
+        print(notice, file=sys.stderr)
     version = load_weights(policy, folder, checkpoint)
     tasks = held_out(config, args.episodes, args.split)
     keep = None if sight is None else sight.put

@@ -45,7 +45,7 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
         f"phones busy {status.device_utilisation:.1%} of the time"
     )
     out.print(role_table(status.roles))
-    for line in (*evaluations(status.evaluations), *status.troubles):
+    for line in (*evaluations(status.evaluations), *status.notices, *status.troubles):
         out.print(line)
 
 

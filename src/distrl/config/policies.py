@@ -63,11 +63,11 @@ class VlmConfig(Section, frozen=True):
     score_batch: Count = 2
     """Prompts under gradient at once; fewer need less memory in the learner."""
     fast: bool = True
-    """Answer by static caches and captured graphs on a GPU, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
+    """Answer by static caches and captured graphs on a GPU, and learn through fewer kernels, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
     merge: bool = False
     """Answer with the adapters added into the weights: several times faster for a small model, at the price of a second copy of the weights and of one more rounding."""
     gradient_checkpointing: bool = True
-    """Keep only the input of each layer under gradient and compute the rest again: far less memory, a quarter more time."""
+    """Keep only the input of each layer under gradient and compute the rest again: far less memory. Up to half as much time again where score_batch holds a whole update; none for larger ones, of which all but the last part are computed again in either case."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model's folder. Read it first."""
 

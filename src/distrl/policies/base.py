@@ -67,3 +67,16 @@ class Varying(Protocol):
 
     variation: str
     """State of that generator; assign it to draw on from there."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """What a policy may have besides, where it cannot work quite as its settings ask."""
+
+    notices: list[str]
+    """What its owner should know, a sentence each."""
+
+
+def notices_of(policy: Policy[Encoded]) -> list[str]:
+    """What the owner of a run should know of its policy; nothing of most."""
+    return policy.notices if isinstance(policy, Telling) else []

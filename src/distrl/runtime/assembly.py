@@ -27,7 +27,7 @@ from distrl.experience.priorities import first_priority
 from distrl.experience.store import ExperienceStore
 from distrl.learner.intake import Fitting
 from distrl.learner.weights import WeightsFolder
-from distrl.policies.base import Policy
+from distrl.policies.base import Policy, notices_of
 from distrl.policies.pictures import NoPictures, Pictures
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.policies.seat import Seat
@@ -84,6 +84,12 @@ def make_policy(config: Config, pictures: Pictures | None = None, *, learning: b
     from distrl.policies.vlm.policy import VlmPolicy
 
     return VlmPolicy(policy.vlm, seed=seed, fetch=seat.pictures.get, device=seat.device)
+
+
+def log_notices(policy: Policy[Any], log: EventLog) -> None:
+    """Write what the run's owner should know of its policy to where `distrl status` looks."""
+    for text in notices_of(policy):
+        log.write("notice", text=text)
 
 
 def make_seat(config: Config, pictures: Pictures | None, *, learning: bool) -> Seat:
@@ -171,7 +177,9 @@ def make_worker_parts(
     life = f"{config.run.seed} {worker} {number}"
     weights = WeightsFolder(run.weights)
     frames = _frames(run, config)
-    batcher = Batcher(make_policy(config, frames), weights, _batching(config, life))
+    policy = make_policy(config, frames)
+    log_notices(policy, log)
+    batcher = Batcher(policy, weights, _batching(config, life))
     scale = pace(config.devices.latency) or SHORTEST_PACE
     newest = weights.latest
     store = ExperienceStore(run.experience)

@@ -12,7 +12,7 @@ from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.stream import DemonstrationStream
 from distrl.learner.warm_start import TELL_EVERY, Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
+from distrl.runtime.assembly import log_notices, make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
 
 METRICS_EVERY_UPDATES = 20
@@ -97,6 +97,7 @@ def learn(life: Life) -> None:
         fitting=make_fitting(config),
         look=camera(config, sight),
     )
+    log_notices(parts.policy, life.log)
     learner = Learner(parts)
     report.attach(learner)
     if learner.resume():

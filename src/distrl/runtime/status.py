@@ -36,6 +36,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the live table."""
     evaluations: dict[str, Rate]
     """`before`, then `v000012` and the like by version, then `after`."""
+    notices: list[str]
+    """What the roles do otherwise than their settings ask, each once."""
     troubles: list[str]
     """The last deaths of roles and losses of devices, newest last."""
 
@@ -55,6 +57,7 @@ def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
         device_utilisation=round(spent.device_utilisation, 4),
         roles=[_role(run, name, now_s) for name in names],
         evaluations={path.stem: rate for path in reports if (rate := read_rate(path))},
+        notices=_notices(run),
         troubles=_troubles(run),
     )
 
@@ -88,6 +91,11 @@ def _role(run: RunFolder, name: str, now_s: float) -> RoleStatus:
     silent_s = now_s - heartbeat.beat_s if heartbeat else 0.0
     note = f"last heard of {silent_s:.0f} s ago" if heartbeat and heartbeat.phase != "stopped" and not alive else ""
     return RoleStatus(role=name, alive=alive, restarts=len(deaths), note=note, heartbeat=heartbeat)
+
+
+def _notices(run: RunFolder) -> list[str]:
+    events = (event for path in sorted(run.logs.glob("*.jsonl")) for event in read_events(path))
+    return list(dict.fromkeys(str(event["text"]) for event in events if event["event"] == "notice"))
 
 
 def _troubles(run: RunFolder) -> list[str]:

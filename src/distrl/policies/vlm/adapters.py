@@ -9,6 +9,9 @@ from torch import nn
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError, closest
 
+ADAPTER = "default"
+"""Peft's name for the only adapter."""
+
 
 def add_adapters(network: nn.Module, config: VlmConfig) -> nn.Module:
     """`network` frozen, with adapters that start out without effect; with rank 0, `network` as it is."""

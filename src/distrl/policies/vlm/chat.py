@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -44,20 +43,24 @@ class Chat:
 
     def __init__(self, model: Model, folder: str, placeholder: str) -> None:
         self._tokenizer, self._placeholder = model.tokenizer, placeholder
-        self._template = _own_template(model.tokenizer) or _legacy_template(Path(folder))
+        self._folder, self._template = folder, _own_template(model.tokenizer) or _legacy_template(Path(folder))
         self._manner = self._find_manner() if self._template else None
         self._control = _any_of(model.tokenizer.get_added_vocab())
-        if self._manner is None:
-            warnings.warn(
-                f"{folder} has no chat template that takes our prompts: a plain one is used, which the model may not "
-                "know; a chat_template.jinja in that folder would be used instead",
-                stacklevel=2,
-            )
 
     @property
     def plain(self) -> bool:
         """Whether the model's own template is missing or of no use."""
         return self._manner is None
+
+    @property
+    def notices(self) -> list[str]:
+        """What the owner should know."""
+        if not self.plain:
+            return []
+        return [
+            f"{self._folder} has no chat template that takes our prompts: a plain one is used, which the model may not "
+            "know; a chat_template.jinja in that folder would be used instead"
+        ]
 
     def render(self, question: Question) -> str:
         """The prompt, up to where the answer begins."""

@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from distrl.policies.vlm.tokens import entropy_of, log_chances
+
 GROUPED = "distrl_grouped"
 """Name of the attention that reads shared keys and values once for all heads that share them."""
 
 LOOK_EVERY = 4
 """Tokens between two looks at whether all answers have ended: each look waits for the GPU."""
-
-LEAST = -1e9
-"""Stands for the logarithm of 0 in an entropy."""
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,11 +79,15 @@ class StaticKeys:
         self.place_1 = torch.zeros(1, dtype=torch.long, device=like.device)
 
     def fill(self, cache: Any) -> int:
-        """Take over what a prompt left in a cache of transformers; its length."""
-        for mine, values, layer in zip(self.keys, self.values, cache.layers, strict=True):
+        """Take over what a prompt left in a cache of transformers; its length.
+
+        Nothing stays of earlier answers: nobody looks there, but what is no number would spoil a sum even so.
+        """
+        for keys, values, layer in zip(self.keys, self.values, cache.layers, strict=True):
             length = layer.keys.shape[2]
-            mine[:, :, :length].copy_(layer.keys)
-            values[:, :, :length].copy_(layer.values)
+            for mine, theirs in ((keys, layer.keys), (values, layer.values)):
+                mine[:, :, :length].copy_(theirs)
+                mine[:, :, length:].zero_()
         return int(length)
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -172,6 +175,9 @@ class Decoder:
     def _read(self, inputs: dict[str, Tensor]) -> Any:
         """The prompts through the model; a hook that stayed would keep this decoder and its buffers alive."""
         self._after_prompt_B = None
+        if "image_grid_thw" not in inputs:
+            # Places of pictures are found by the model; without any, it would count the padding too.
+            inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
         hook = self._language.register_forward_pre_hook(self._note_positions, with_kwargs=True)
         try:
             return self._inner(**inputs, use_cache=True)
@@ -240,20 +246,14 @@ class Decoder:
     def _choose(self, logits_BV: Tensor) -> None:
         """Sample the next token, and note what it was and what the model thought."""
         temperature = self._decoding.temperature
-        logp_BV = log_chances(logits_BV.float() / (temperature or 1.0), self._never)
+        logp_BV = log_chances(logits_BV, self._never, temperature or 1.0)
         wish_BV = logp_BV + _gumbel(logp_BV, self._generator) if temperature else logp_BV
         token_B1 = wish_BV.argmax(-1, keepdim=True)
         self._token_B.copy_(token_B1[:, 0])
         self._out.token_BA.index_copy_(1, self._step_1, token_B1)
         self._out.logp_BA.index_copy_(1, self._step_1, logp_BV.gather(1, token_B1))
-        entropy_B1 = -(logp_BV.exp() * logp_BV.clamp(min=LEAST)).sum(-1, keepdim=True)
-        self._out.entropy_BA.index_copy_(1, self._step_1, entropy_B1)
+        self._out.entropy_BA.index_copy_(1, self._step_1, entropy_of(logp_BV)[:, None])
         self._step_1.add_(1)
-
-
-def log_chances(logits_BV: Tensor, never_X: Tensor) -> Tensor:
-    """Log-probabilities of what may be said."""
-    return torch.log_softmax(logits_BV.float().index_fill(-1, never_X, -torch.inf), dim=-1)
 
 
 def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:

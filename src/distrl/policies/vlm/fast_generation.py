@@ -6,13 +6,14 @@ of two with one-token prompts, and prompt lengths rounded up, so that a handful 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from distrl.policies.vlm.fast_decode import Answers, Decoder, Decoding
-from distrl.policies.vlm.fast_layers import fuse_layers
+from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
 from distrl.policies.vlm.fast_vision import is_packed_attention, speed_up_vision
 from distrl.policies.vlm.generation import Answered, Sampling
 from distrl.policies.vlm.network import VlmNetwork
@@ -21,7 +22,9 @@ from distrl.policies.vlm.tokens import Inputs
 PROMPT_STEP = 128
 """Longest prompts are rounded up to a multiple of this."""
 MOST_DECODERS = 8
-"""Each holds a cache of its own."""
+"""Each holds a cache and a graph of its own."""
+CACHES = 2
+"""All these caches together are at most so many times as large as the largest: room for one of every power of two below."""
 SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """Settings of models that do more to a hidden state than their language head does."""
 
@@ -29,12 +32,15 @@ SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 def suits(model: Any) -> bool:
     """Whether the fast forms fit `model`: one with Qwen-VL's packed tower, or a language model that sees nothing.
 
-    Its layers must all attend to everything before them, and its language head must have the last word.
+    Its layers must all attend to everything before them and do the same work for every token, without experts to choose
+    from; its language head must have the last word.
     """
     inner: Any = getattr(model, "model", None)
     language: Any = getattr(inner, "language_model", inner)
     built = all(hasattr(language, part) for part in ("layers", "embed_tokens", "norm")) and hasattr(model, "lm_head")
     if not built or not all(hasattr(getattr(layer, "self_attn", None), "k_proj") for layer in language.layers):
+        return False
+    if any(name.rpartition(".")[2] == "experts" for name, _ in language.named_modules()):
         return False
     text = language.config
     plain = set(getattr(text, "layer_types", None) or ["full_attention"]) == {"full_attention"}
@@ -42,19 +48,29 @@ def suits(model: Any) -> bool:
     return plain and unscaled and (language is inner or any(map(is_packed_attention, model.modules())))
 
 
+def speed_up(model: Any) -> Callable[[], None]:
+    """Give `model` every fast form of a forward, for who answers and for who learns; call the result to take them off."""
+    text = getattr(model.model, "language_model", model.model).config
+    attention = text._attn_implementation
+    fuse_layers(model)
+    speed_up_vision(model)
+
+    def slow_down() -> None:
+        restore_layers(model)
+        text._attn_implementation = attention
+
+    return slow_down
+
+
 class FastGenerate:
-    """`generation.Generate` with static caches and captured graphs."""
+    """`generation.Generate` with static caches and captured graphs, for a model that went through `speed_up`."""
 
     def __init__(self) -> None:
         self._decoders: dict[tuple[int, int, Decoding], Decoder] = {}
-        self._hurried: set[int] = set()
         self._generator: torch.Generator | None = None
         """On the model's device, and of nobody else: the process may draw other things from torch's own."""
 
     def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
-        self._hurry(network.base)
-        if not hasattr(network.base.model, "language_model"):  # pictures have positions of their own
-            inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
         rows, length = inputs["input_ids"].shape
         decoding = Decoding(
             num_tokens=sampling.answer_tokens,
@@ -70,23 +86,33 @@ class FastGenerate:
         answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding), rows=rows)
         return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
 
-    def _hurry(self, model: Any) -> None:
-        if id(model) not in self._hurried:
-            fuse_layers(model)
-            speed_up_vision(model)
-            self._hurried.add(id(model))
+    def forget(self) -> None:
+        """Let go of all decoders and their caches."""
+        self._decoders.clear()
 
     def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
-        """One with enough room and not twice too much, the last used at the end; the one used longest ago makes room."""
+        """One with enough room and not twice too much, the last used at the end; those used longest ago make room."""
         fitting = (key for key in self._decoders if key[::2] == (batch, decoding) and longest <= key[1] <= 2 * longest)
         key = min(fitting, default=(batch, longest, decoding))
         found = self._decoders.pop(key, None)
         if found is None:
-            if len(self._decoders) >= MOST_DECODERS:
-                del self._decoders[next(iter(self._decoders))]
+            self._make_room(_places(key))
             found = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator)
         self._decoders[key] = found
         return found
+
+    def _make_room(self, places: int) -> None:
+        while self._decoders:
+            sizes = [places, *map(_places, self._decoders)]
+            if len(sizes) <= MOST_DECODERS and sum(sizes) <= CACHES * max(sizes):
+                return
+            del self._decoders[next(iter(self._decoders))]
+
+
+def _places(key: tuple[int, int, Decoding]) -> int:
+    """Tokens that the cache of a decoder holds."""
+    batch, longest, decoding = key
+    return batch * (longest + decoding.num_tokens)
 
 
 def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:

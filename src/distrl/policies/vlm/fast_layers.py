@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ADAPTER = "default"
-"""Peft's name for the only adapter."""
+from distrl.policies.vlm.adapters import ADAPTER
+
 WIDTH_STEP = 64
 """Inner widths are filled up to a multiple of this."""
 

@@ -76,11 +76,12 @@ class Sampler:
         self._value, self._sampling = value, sampling
         self._columns: list[tuple[Tensor, Tensor, Tensor]] = []
         self._open_B = self._finite_B = self._value_B = torch.empty(0)
+        self._never = torch.empty(0, dtype=torch.long)
 
     def __call__(self, input_ids: Any, scores: Tensor) -> Tensor:
         if not self._columns:
             self._begin(scores)
-        logp_BV = log_chances(scores, self._sampling.vocabulary, self._sampling.temperature or 1.0)
+        logp_BV = log_chances(scores, self._never, self._sampling.temperature or 1.0)
         finite_B = ~logp_BV.isnan().any(-1)
         self._finite_B = self._finite_B & (finite_B | ~self._open_B)
         # A row that is no longer made of numbers ends here.
@@ -96,6 +97,7 @@ class Sampler:
 
     def _begin(self, scores: Tensor) -> None:
         self._open_B = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
+        self._never = self._sampling.vocabulary.never(scores.device)
         self._value_B = self._value()
         self._finite_B = self._value_B.isfinite()
 

@@ -7,7 +7,7 @@ Code that lies in the folder runs only where the configuration says so. What is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -95,6 +95,14 @@ def compute_dtype(config: VlmConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
 
 
+def precision(config: VlmConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Computes with `compute_dtype`, also where the weights, all of them trained, are kept in longer numbers."""
+    computes = compute_dtype(config, device)
+    if weights_dtype(config, device) == computes:
+        return nullcontext()
+    return torch.autocast(device.type, computes)
+
+
 def _factory(described: Any, folder: Path) -> tuple[Any, bool]:
     """What loads a model of this kind, and whether it takes pictures."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -129,12 +137,20 @@ def _settle(network: Any) -> nn.Module:
     ends = network.generation_config.eos_token_id
     network.generation_config = GenerationConfig(eos_token_id=ends)  # type: ignore[no-untyped-call]
     for module in network.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0
+        _drop_nothing(module)
+        if hasattr(module, "config"):
+            _drop_nothing(module.config)
     settled: nn.Module = network.eval()
     return settled
+
+
+def _drop_nothing(owner: object) -> None:
+    """Set to 0 whatever share of its numbers or layers a module or configuration drops, by whichever name."""
+    for name, value in list(vars(owner).items()):
+        if "drop" in name and isinstance(value, float):
+            setattr(owner, name, 0.0)
 
 
 @contextmanager

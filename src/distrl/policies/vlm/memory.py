@@ -1,8 +1,9 @@
 """How much memory a model needs, by a formula: for choosing a GPU, not a measurement.
 
 Counted are the weights, what training adds to each trained weight (gradient and Adam, 4 and 8 bytes), what is kept of a
-layer under gradient, the cache of keys and values, and the logits. Not counted: the pictures' own activations (the
-vision tower gets no adapters, so nothing of it is kept), fragmentation, and what CUDA itself takes, about 1 GB.
+layer under gradient, the caches of keys and values, and the logits. Not counted: the pictures' own activations (the
+vision tower gets no adapters, so nothing of it is kept), fragmentation, captured graphs, and what CUDA itself takes,
+about 1 GB. A learner with memory to spare keeps more of an update, to compute less again (`scoring`).
 
     kept of a layer, bytes per token = 20 h + 4 kv + 8 f      in bfloat16: norms, attention, the three products
                                      + 24 h + 4 f             inputs of the adapters, in float32
@@ -15,6 +16,7 @@ import sys
 import msgspec
 
 from distrl.config.schema import VlmConfig
+from distrl.policies.vlm.fast_generation import CACHES
 
 GB = 1e9
 
@@ -32,12 +34,18 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Key heads times their size."""
     words: int
     """Size of the vocabulary."""
+    fast: bool = True
+    """Whether the fast way to answer fits it."""
 
 
 KNOWN = (
     Shape(name="SmolLM2-135M (text)", parameters=0.135e9, layers=30, hidden=576, inner=1536, keys=192, words=49152),
-    Shape(name="SmolVLM2-500M", parameters=0.51e9, layers=32, hidden=960, inner=2560, keys=320, words=49280),
-    Shape(name="SmolVLM2-2.2B", parameters=2.25e9, layers=24, hidden=2048, inner=8192, keys=2048, words=49280),
+    Shape(
+        name="SmolVLM2-500M", parameters=0.51e9, layers=32, hidden=960, inner=2560, keys=320, words=49280, fast=False
+    ),
+    Shape(
+        name="SmolVLM2-2.2B", parameters=2.25e9, layers=24, hidden=2048, inner=8192, keys=2048, words=49280, fast=False
+    ),
     Shape(name="Qwen3-VL-2B", parameters=2.13e9, layers=28, hidden=2048, inner=6144, keys=1024, words=151936),
     Shape(name="Qwen2.5-VL-3B", parameters=3.75e9, layers=36, hidden=2048, inner=11008, keys=256, words=151936),
     Shape(name="Qwen3-VL-4B", parameters=4.44e9, layers=36, hidden=2560, inner=9728, keys=1024, words=151936),
@@ -50,6 +58,12 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
     """Weights of adapters of that rank on all seven layers of every block."""
     h, f, kv = shape.hidden, shape.inner, shape.keys
     return shape.layers * rank * (2 * (h + h) + 2 * (h + kv) + 3 * (h + f))
+
+
+def adapted_parameters(shape: Shape) -> int:
+    """Weights of those layers themselves."""
+    h, f, kv = shape.hidden, shape.inner, shape.keys
+    return shape.layers * (2 * h * h + 2 * h * kv + 3 * h * f)
 
 
 def learner_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
@@ -65,12 +79,17 @@ def learner_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
 
 
 def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
-    """What a worker needs on a GPU: weights, the cache, and the layer that is being computed."""
-    weight = 4 if config.lora_rank == 0 else 2
-    tokens = config.decide_batch * (prompt_tokens + config.answer_tokens)
-    cache = tokens * shape.layers * 2 * shape.keys * 2
+    """What a worker needs on a GPU: weights, the caches, and the layer that is being computed."""
+    fast = config.fast and shape.fast and config.lora_rank > 0
+    # The fast way fills batches up to a power of two, and keeps static caches beside the one that a prompt makes.
+    rows = 1 << (config.decide_batch - 1).bit_length() if fast else config.decide_batch
+    tokens = rows * (prompt_tokens + config.answer_tokens)
+    cache = tokens * shape.layers * 2 * shape.keys * 2 * (1 + CACHES if fast else 1)
     passing = tokens * 2 * (6 * shape.hidden + 3 * shape.inner)
-    return weight * shape.parameters + cache + passing + 12 * config.decide_batch * shape.words
+    weights = shape.parameters * (2 if config.lora_rank else 4)
+    if config.merge and config.lora_rank:
+        weights += 2 * adapted_parameters(shape)
+    return weights + cache + passing + 12 * rows * shape.words
 
 
 def table(prompt_tokens: int = 1700) -> str:

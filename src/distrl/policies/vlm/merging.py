@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-ADAPTER = "default"
-"""Peft's name for the only adapter."""
+from distrl.policies.vlm.adapters import ADAPTER
 
 
 class Merging:

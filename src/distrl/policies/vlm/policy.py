@@ -1,20 +1,19 @@
 """A Hugging Face model as a policy: it reads a prompt with or without pictures and writes its action in a dialect.
 
 A choice is the answer's tokens. Its log-probability is that of the whole answer, at the temperature it was sampled
-with. Under gradient, prompts go through the model a few at a time and are computed again in the backward pass, so the
-memory that an update needs does not grow with its size.
+with. Under gradient, prompts go through the model a few at a time (`scoring`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from PIL import Image
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
+from distrl.errors import ConfigError
 from distrl.policies import weights_file
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
@@ -22,21 +21,21 @@ from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.eyes import Reading, make_eye, tokenize
-from distrl.policies.vlm.fast_generation import FastGenerate, suits
-from distrl.policies.vlm.fast_layers import fuse_layers
+from distrl.policies.vlm.fast_generation import FastGenerate, speed_up, suits
 from distrl.policies.vlm.faults import Soundness, memory_errors
 from distrl.policies.vlm.generation import Answered, Generate, Sampling, generate
-from distrl.policies.vlm.loading import compute_dtype, load_model, weights_dtype
+from distrl.policies.vlm.loading import compute_dtype, load_model, precision, weights_dtype
 from distrl.policies.vlm.merging import Merging
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.prompt import Encoded, Prompter
+from distrl.policies.vlm.scoring import Part, Scorer
 from distrl.policies.vlm.texts import Texts
-from distrl.policies.vlm.tokens import Answer, Inputs, close_up, entropy_of, log_chances, pad, vocabulary_of
+from distrl.policies.vlm.tokens import Answer, Inputs, close_up, on_device, pad, vocabulary_of
 from distrl.types import Action, Decision, Observation, Unparsed
 
 CPU = torch.device("cpu")
-Parts = tuple[Tensor, Tensor, Tensor]
-"""Log-probability, entropy and value logit of a few answers."""
+TRIAL_SIZE = (128, 128)
+"""Of a picture to try a model with, in pixels."""
 
 
 class VlmPolicy:
@@ -61,13 +60,40 @@ class VlmPolicy:
         self._prompter = Prompter(config, self.dialect, self.chat, self._eye, self._album)
         self._texts = Texts(lambda encoded: tokenize(self.tokenizer, [self.prompt(item) for item in encoded]))
         self.network = VlmNetwork(add_adapters(model.network, config), value_width=config.value_width)
-        if config.gradient_checkpointing:
-            self.network.base.gradient_checkpointing_enable({"use_reentrant": False})
-        self.soundness = Soundness()
+        self.soundness, self.notices = Soundness(), self.chat.notices
+        self._scorer = Scorer(self.network, config, device=device, vocabulary=self.vocabulary, soundness=self.soundness)
         self._generate = generate or _way_to_answer(config, self.network, device)
         self._merging = Merging(self.network) if config.merge and config.lora_rank else None
-        if isinstance(self._generate, FastGenerate):
-            fuse_layers(self.network.base)  # also for who only learns
+        if isinstance(self._generate, FastGenerate):  # also for who only learns
+            self._try_fast(self._generate)
+
+    def _try_fast(self, fast: FastGenerate) -> None:
+        """Take the fast forms and answer one prompt with them; everything as transformers has it where that fails here."""
+        slow_down = speed_up(self.network.base)
+        self.network.eval()
+        sampling = Sampling(
+            temperature=1.0, answer_tokens=2, vocabulary=self.vocabulary, generator=torch.Generator().manual_seed(0)
+        )
+        try:
+            with torch.no_grad(), memory_errors("decide_batch", 1):
+                self._answer(self._trial(), sampling)
+        except ConfigError:
+            raise
+        except Exception as error:  # compilers and captures fail in more ways than can be named
+            slow_down()
+            self._generate = generate
+            self.notices.append(
+                f"the model works as transformers has it, several times slower, since the fast way fails here: "
+                f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; policy.vlm.fast = false does not try it"
+            )
+        fast.forget()
+
+    def _trial(self) -> Inputs:
+        """A prompt, with a picture where the model is to see any."""
+        if self._eye is None:
+            return self._inputs([Encoded(text="")], [()])
+        prompt = self.prompt(Encoded(text="", pictures=("",)))
+        return pad(self._eye.read([prompt], [[Image.new("RGB", TRIAL_SIZE)]]), [()], self.vocabulary.padding)
 
     # reading
 
@@ -97,12 +123,6 @@ class VlmPolicy:
             reading = self._eye.read([self.prompt(item) for item in encoded], pictures)
         return pad(reading, answers, self.vocabulary.padding)
 
-    def _on_device(self, inputs: Inputs) -> Inputs:
-        floats = compute_dtype(self.config, self.device)
-        return {
-            name: value.to(self.device, floats if value.is_floating_point() else None) for name, value in inputs.items()
-        }
-
     # deciding
 
     @torch.no_grad()
@@ -124,12 +144,16 @@ class VlmPolicy:
 
     def _decide(self, observations: Sequence[Observation], sampling: Sampling) -> Iterator[Decision]:
         encoded = [self.encode(observation) for observation in observations]
-        with memory_errors("decide_batch", self.config.decide_batch), self._precision():
-            inputs = self._on_device(self._inputs(encoded, [()] * len(encoded)))
-            answered = self._generate(self.network, inputs, sampling)
+        with memory_errors("decide_batch", self.config.decide_batch):
+            answered = self._answer(self._inputs(encoded, [()] * len(encoded)), sampling)
         self.soundness.note(answered.finite_B, "deciding")
         for row, observation in enumerate(observations):
             yield self._decision(answered, row, observation)
+
+    def _answer(self, inputs: Inputs, sampling: Sampling) -> Answered:
+        with precision(self.config, self.device):
+            here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
+            return self._generate(self.network, here, sampling)
 
     def _decision(self, answered: Answered, row: int, observation: Observation) -> Decision:
         if not answered.finite_B[row]:
@@ -157,60 +181,17 @@ class VlmPolicy:
         size = self.config.score_batch
         if self._merging is not None:
             self._merging.part()
-        self.network.train(self.config.gradient_checkpointing and torch.is_grad_enabled())
-        parts = [self._score_part(encoded, choices, order[at : at + size]) for at in range(0, len(order), size)]
+        rows = (order[at : at + size] for at in range(0, len(order), size))
+        parts = (self._part([encoded[row] for row in some], [choices[row] for row in some]) for some in rows)
         back = torch.tensor(order).argsort()
-        logp_N, entropy_N, value_N = (torch.cat(column)[back] for column in zip(*parts, strict=True))
+        logp_N, entropy_N, value_N = (column[back] for column in self._scorer.score(parts))
         return Scores(logp_N=logp_N, entropy_N=entropy_N, value_logit_N=value_N)
 
-    def _score_part(self, encoded: Sequence[Encoded], choices: Sequence[Answer], rows: list[int]) -> Parts:
-        asked, answers, first_B = [encoded[row] for row in rows], [choices[row] for row in rows], None
-        if self._eye is None:
-            inputs, first_B = close_up(self._texts.ids(asked), answers, self.vocabulary.padding)
-        else:
-            inputs = self._inputs(asked, answers)
-        if torch.is_grad_enabled() and len(encoded) > self.config.score_batch:
-            # All parts wait for one backward pass: keep none of their activations until then.
-            parts: Parts = checkpoint(
-                self._score, inputs, answers, first_B, use_reentrant=False, preserve_rng_state=False
-            )
-        else:
-            parts = self._score(inputs, answers, first_B)
-        return self._sound(parts)
-
-    def _score(self, inputs: Inputs, answers: list[Answer], first_B: Tensor | None) -> Parts:
-        """`first_B`: where each prompt ends, for rows that are closed up; otherwise all prompts end in one column."""
-        longest, first_B = max(map(len, answers)), None if first_B is None else first_B.to(self.device)
-        with memory_errors("score_batch", self.config.score_batch), self._precision():
-            logits_BKV, hidden_BKD = self.network(self._on_device(inputs), keep=longest + 1, first_B=first_B)
-            logp_BAV = log_chances(logits_BKV[:, :-1], self.vocabulary)
-            value_B = self.network.value(hidden_BKD[:, 0])
-            said = torch.nn.utils.rnn.pad_sequence([torch.tensor(a, dtype=torch.long) for a in answers], True)
-            said_BA = said.to(self.device)
-            mask_BA = torch.tensor([[at < len(a) for at in range(longest)] for a in answers], device=self.device)
-            logp_BA = logp_BAV.gather(-1, said_BA[..., None]).squeeze(-1)
-            summed = ((x_BA * mask_BA).sum(-1).float().cpu() for x_BA in (logp_BA, entropy_of(logp_BAV)))
-            logp_B, entropy_B = summed
-        return logp_B, entropy_B, value_B.float().cpu()
-
-    def _sound(self, parts: Parts) -> Parts:
-        """The same, cut off from the model where something is no number: it would spoil the whole update."""
-        finite_N = torch.stack([part.detach().isfinite() for part in parts]).all(0)
-        self.soundness.note(finite_N, "scoring")
-        if bool(finite_N.all()):
-            return parts
-        # Still something to send a gradient into, so that an update of nothing else does not fail.
-        learning = torch.is_grad_enabled()
-        cut = (part.detach().nan_to_num(0.0, 0.0, 0.0).requires_grad_(learning) for part in parts)
-        logp_N, entropy_N, value_N = cut
-        return logp_N, entropy_N, value_N
-
-    def _precision(self) -> AbstractContextManager[object]:
-        """Weights that are all trained stay in float32, whatever the model computes with."""
-        computes = compute_dtype(self.config, self.device)
-        if self.config.lora_rank or computes == torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, computes)
+    def _part(self, asked: list[Encoded], answers: list[Answer]) -> Part:
+        if self._eye is not None:
+            return Part(inputs=self._inputs(asked, answers), answers=answers)
+        inputs, first_B = close_up(self._texts.ids(asked), answers, self.vocabulary.padding)
+        return Part(inputs=inputs, answers=answers, first_B=first_B)
 
     # weights
 

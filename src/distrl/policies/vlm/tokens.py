@@ -36,6 +36,10 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     forbidden: tuple[int, ...]
     """Stand for pictures and films: an answer with one of them could not be read again."""
 
+    def never(self, device: torch.device) -> Tensor:
+        """The forbidden tokens, for `log_chances`."""
+        return torch.tensor(self.forbidden, dtype=torch.long, device=device)
+
 
 def vocabulary_of(model: Model) -> Vocabulary:
     """The special tokens of a model."""
@@ -52,18 +56,19 @@ def vocabulary_of(model: Model) -> Vocabulary:
     return Vocabulary(ends=tuple(dict.fromkeys(ends)), padding=padding, forbidden=tuple(sorted(forbidden)))
 
 
-def log_chances(logits: Tensor, vocabulary: Vocabulary, temperature: float = 1.0) -> Tensor:
-    """The log-probability of each token (last dimension), in float32; what is forbidden has none."""
-    logits = logits.float() / temperature
-    if vocabulary.forbidden:
-        never = torch.tensor(vocabulary.forbidden, device=logits.device)
-        logits = logits.index_fill(-1, never, NEVER)
-    return torch.log_softmax(logits, dim=-1)
+def log_chances(logits: Tensor, never_X: Tensor, temperature: float = 1.0) -> Tensor:
+    """The log-probability of each token (last dimension), in float32; the tokens `never_X` have no chance."""
+    return torch.log_softmax((logits.float() / temperature).index_fill(-1, never_X, NEVER), dim=-1)
 
 
 def entropy_of(logp: Tensor) -> Tensor:
     """The entropy over the last dimension."""
     return -(logp.exp() * logp).sum(-1)
+
+
+def on_device(inputs: Inputs, device: torch.device, floats: torch.dtype) -> Inputs:
+    """The same on a device, with numbers of its kind."""
+    return {name: value.to(device, floats if value.is_floating_point() else None) for name, value in inputs.items()}
 
 
 def close_up(prompts: Sequence[Sequence[int]], answers: Sequence[Answer], padding: int) -> tuple[Inputs, Tensor]:

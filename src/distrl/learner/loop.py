@@ -36,6 +36,7 @@ from distrl.learner.pace import EpisodePace
 from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
 from distrl.learner.round import Round
 from distrl.learner.stepper import Stepper, share_spent
+from distrl.policies.passing import passed_over
 from distrl.types import PolicyVersion
 
 __all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
@@ -83,6 +84,7 @@ class Learner:
         restore_variation(self._parts.policy, state.variation)
         restore_critic(self._parts.algorithm.critic, checkpoint.critic)
         restore_optimizer(self._stepper.optimizer, checkpoint.optimizer)
+        self._stepper.steps.left_out = state.left_out
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
@@ -185,7 +187,7 @@ class Learner:
         return True
 
     def update(self) -> None:
-        """One gradient step on a prioritised sample."""
+        """One gradient step on a prioritised sample; one along what is no number counts, but is not taken."""
         config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
         loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
@@ -193,6 +195,10 @@ class Learner:
         spent = share_spent(config.run, learning_s=self.idle_s + self.busy_s, episodes=self.episodes)
         norm = self._stepper.step(total, updates=self.updates, spent=spent)
         self.updates += 1
+        if norm is None:
+            # Nor is the replay told: a priority that is no number could never be drawn by again.
+            self._parts.report.doing(f"leaving out update {self.updates}: its loss or its gradient is no number")
+            return
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
         self._parts.report.measured({**loss.metrics, "gradient_norm": norm})
@@ -255,6 +261,7 @@ class Learner:
             cursor=self.cursor,
             idle_s=self.idle_s,
             busy_s=self.busy_s,
+            left_out=self.left_out,
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
             variation=dump_variation(self._parts.policy),
@@ -268,6 +275,16 @@ class Learner:
         )
         self._parts.checkpoints.write(checkpoint)
         self._saved_s = self._parts.clock()
+
+    @property
+    def left_out(self) -> int:
+        """Updates of the run that were not taken, since their loss or gradient was no number."""
+        return self._stepper.steps.left_out
+
+    @property
+    def passed_over(self) -> dict[str, float]:
+        """What the policy passed over in this life, by name."""
+        return passed_over(self._parts.policy)
 
     @property
     def idle_ratio(self) -> float:

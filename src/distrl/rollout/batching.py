@@ -16,6 +16,7 @@ import torch
 
 from distrl.errors import StoreError
 from distrl.policies.base import Policy
+from distrl.policies.passing import passed_over
 from distrl.types import Decision, Observation, PolicyVersion
 
 
@@ -55,6 +56,11 @@ class Batcher:
         """The version in use; -1: none has been published yet."""
         self.num_decisions = 0
         self.num_batches = 0
+
+    @property
+    def passed_over(self) -> dict[str, float]:
+        """What the policy passed over so far, by name."""
+        return passed_over(self._policy)
 
     async def decide(self, observation: Observation) -> tuple[Decision, int]:
         """A decision and the version that made it."""

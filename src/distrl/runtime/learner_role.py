@@ -7,10 +7,11 @@ from random import Random
 from distrl.experience.frame_memory import RecentFrames
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
+from distrl.learner.course import TELL_EVERY
 from distrl.learner.demonstrations import camera, demonstrate, demonstration_tasks
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.stream import DemonstrationStream
-from distrl.learner.warm_start import TELL_EVERY, Cloned, Example, clone, clone_stream, examples_for
+from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
@@ -61,6 +62,7 @@ class PulseReporter:
                 "progress": learner.updates - self._updates_before,
                 "version": learner.version,
                 "updates": learner.updates,
+                "left_out": learner.left_out,
                 "episodes": learner.episodes,
                 "idle": learner.idle_ratio,
                 "intake": learner.intake_ratio,
@@ -72,6 +74,7 @@ class PulseReporter:
                 "data/cut": learner.data.cut_share,
                 "data/relabelled": learner.data.relabelled,
                 "data/unsayable": learner.data.unsayable,
+                **learner.passed_over,
             }
         )
 

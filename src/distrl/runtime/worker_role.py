@@ -72,4 +72,5 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "healthy": health["healthy"] + health["leased"],
         "restarting": health["restarting"] + health["quarantined"],
         "acknowledge_ms": 1000 * tally.acknowledge_s / max(1, tally.episodes),
+        **batcher.passed_over,
     }

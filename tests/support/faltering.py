@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from itertools import count
 
+import torch
+from torch import Tensor
+
 from distrl.config.schema import PolicyConfig
 from distrl.policies.base import Scores
 from distrl.policies.pointer.features import Encoded
@@ -21,6 +24,16 @@ class Faltering(PointerPolicy):
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
         scores = super().score(encoded, choices)
         return self._fail(scores) if next(self._number) in self._passes else scores
+
+
+def no_room(scores: Scores) -> Scores:
+    """As they are where memory runs out in the middle of the backward pass."""
+
+    def run_out(_gradient_N: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    scores.logp_N.register_hook(run_out)
+    return scores
 
 
 def no_numbers(scores: Scores) -> Scores:

@@ -44,7 +44,7 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     """State of the one that varies what the policy trains on; empty: the policy has none."""
     data: Counts = Counts()
     left_out: int = 0
-    """Updates that were not taken, since their loss or gradient was no number."""
+    """Updates that were not taken."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from distrl.config.schema import WarmStartConfig
 from distrl.errors import RoleCrashed
 from distrl.learner.finite_steps import FiniteSteps
+from distrl.learner.room import learning_memory
 from distrl.policies.base import Policy
 
 Example = tuple[Any, tuple[int, ...]]
@@ -35,8 +36,9 @@ class Descent:
                 fix="another --tasks.suite, or --warm_start.demonstrations 0",
             )
         policy = self._policy
-        scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
-        self.steps.take(-scores.logp_N.mean())
+        with learning_memory(policy, "warm_start.batch", len(part)):
+            scores = policy.score([policy.augment(encoded) for encoded, _ in part], [choice for _, choice in part])
+            self.steps.take(-scores.logp_N.mean())
         return scores.logp_N.detach()
 
 

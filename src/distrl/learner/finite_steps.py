@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from distrl.errors import RoleCrashed
+from distrl.errors import DistrlError, RoleCrashed
 
 MOST_IN_A_ROW = 20
 """Steps left out after which something is wrong for good."""
@@ -46,6 +46,16 @@ class FiniteSteps:
         here = self.optimizer.param_groups[0]["params"][0].device
         self._bad.append(bad.to(here, non_blocking=True))
         return norms[0].detach()
+
+    def leave_out(self, why: DistrlError) -> None:
+        """Count a step that ended half-way; `why` is raised after too many in a row."""
+        for remembered in self.optimizer.state.values():
+            # Filled in at the first step, one after the other, and taken as whole at the next.
+            if "exp_avg_sq" not in remembered:
+                remembered.clear()
+        self.left_out, self._in_a_row = self.left_out + 1, self._in_a_row + 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise why
 
     def look(self) -> None:
         """Count the steps that were not taken since the last look; `RoleCrashed` after too many in a row."""

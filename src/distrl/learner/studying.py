@@ -21,6 +21,7 @@ from distrl.learner.finite_steps import FiniteSteps
 from distrl.learner.illustrator import BLOCK
 from distrl.policies.pixel.network import compile_layers, plain_layers
 from distrl.policies.pixel.study import SheetPool, Study
+from distrl.policies.room import memory_errors
 
 FIRST = 1024
 """Screens to have before the first batch."""
@@ -84,8 +85,9 @@ def _study(study: Study, pool: SheetPool, source: Source, config: WarmStartConfi
 
     def learn(batch: int) -> tuple[int, dict[str, Tensor]]:
         source.take(pool.put, most=MOST_BLOCKS)
-        studied = study.on(pool.draw(config.batch, study.generator), measured=batch % TELL_EVERY == TELL_EVERY - 1)
-        parts = {**studied.parts, "norm": steps.take(studied.total)}
+        with memory_errors("warm_start.batch", config.batch):
+            studied = study.on(pool.draw(config.batch, study.generator), measured=batch % TELL_EVERY == TELL_EVERY - 1)
+            parts = {**studied.parts, "norm": steps.take(studied.total)}
         hearing.alive()
         return config.batch * config.questions, parts
 

@@ -122,7 +122,7 @@ def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames, learner: L
         from distrl.runtime.study import study  # what one policy needs is not loaded for another
 
         outcome = study(life, parts.policy)
-        samples, loss, learner.rehearse = outcome.samples, outcome.loss, outcome.rehearse
+        samples, loss, learner.practice.rehearse = outcome.samples, outcome.loss, outcome.rehearse
     else:
         samples, loss = _clone_stream(life, parts, sight)
     life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)

@@ -67,6 +67,7 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "losses": tally.losses,
         "cut": tally.cut,
         "batch/mean": batcher.num_decisions / max(1, batcher.num_batches),
+        "batch/halved": batcher.num_halved,
         "version": batcher.version,
         "storing": worker.num_storing,
         "healthy": health["healthy"] + health["leased"],

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from distrl.errors import RoleCrashed
+from distrl.errors import OutOfMemory, RoleCrashed
 from distrl.learner.finite_steps import MOST_IN_A_ROW, FiniteSteps
 
 NAN, INF = float("nan"), float("inf")
@@ -70,6 +70,23 @@ def test_one_that_is_taken_begins_the_row_anew() -> None:
         steps.take(loss_of(net, NAN if number % MOST_IN_A_ROW else 1.0))
     steps.end()
     assert steps.left_out == 3 * (MOST_IN_A_ROW - 1)
+
+
+def test_a_step_that_ended_half_way_counts_with_the_others_and_the_next_one_is_whole() -> None:
+    (net, steps), (whole, others) = some_steps(), some_steps()
+    steps.optimizer.state[net.bias]["step"] = torch.zeros(())
+    steps.leave_out(OutOfMemory("no room"))
+    for one, taken in ((net, steps), (whole, others)):
+        taken.take(loss_of(one))
+    assert torch.equal(net.bias, whole.bias)
+    for _ in range(MOST_IN_A_ROW // 2):
+        steps.take(loss_of(net, NAN))
+    steps.look()
+    for _ in range(MOST_IN_A_ROW // 2 - 1):
+        steps.leave_out(OutOfMemory("no room"))
+    with pytest.raises(OutOfMemory, match="no room at all"):
+        steps.leave_out(OutOfMemory("no room at all"))
+    assert steps.left_out == 1 + MOST_IN_A_ROW
 
 
 def test_an_end_without_a_single_step_is_an_error() -> None:

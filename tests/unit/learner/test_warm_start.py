@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distrl.config.schema import Config, TasksConfig, WarmStartConfig
-from distrl.errors import RoleCrashed
+from distrl.errors import OutOfMemory, RoleCrashed
 from distrl.learner.course import RISE, pace
 from distrl.learner.descent import Descent
 from distrl.learner.finite_steps import MOST_IN_A_ROW
@@ -25,7 +25,7 @@ from distrl.learner.warm_start import (
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import Finish, Goal, Want
 from support.faketime import FakeTime
-from support.faltering import Faltering, no_numbers
+from support.faltering import Faltering, no_numbers, no_room
 from support.lessons import UNRULY, some_tasks, tiny_policy
 from support.pixels import pictured, tiny_pixels
 
@@ -155,6 +155,13 @@ def test_a_batch_whose_loss_is_no_number_is_left_out_of_cloning_and_of_the_loss_
     assert [math.isfinite(now.loss) for now in told] == [True, True, False, True]
     assert (told[-1].left_out, loss) == (1, told[-1].loss)
     assert all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
+
+
+def test_cloning_without_enough_memory_names_the_setting_to_lower() -> None:
+    policy = Faltering({0}, no_room)
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))[:4]
+    with pytest.raises(OutOfMemory, match=r"(?s)batch of 2.*--warm_start\.batch 1"):
+        clone(policy, examples, WarmStartConfig(epochs=1, batch=4), random=Random(0), tell=lambda now: None)
 
 
 # --- as a stream ----------------------------------------------------------------------------------------------------

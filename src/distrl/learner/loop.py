@@ -186,7 +186,7 @@ class Learner:
         """One gradient step on a prioritised sample, or none where that would lead nowhere."""
         config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
-        spent = share_spent(config.run, learning_s=self.idle_s + self.busy_s, episodes=self.episodes)
+        spent = share_spent(config.run, collected_s=self._parts.collected_s(), episodes=self.episodes)
         learnt = self.practice.update(samples, updates=self.updates, spent=spent)
         # One that was left out counts too: what it was earned by is not tried for ever.
         self.updates += 1

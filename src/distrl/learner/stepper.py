@@ -39,8 +39,8 @@ class Stepper:
         return float(norm) if self.steps.left_out == before else None
 
 
-def share_spent(run: RunConfig, *, learning_s: float, episodes: int) -> float:
+def share_spent(run: RunConfig, *, collected_s: float, episodes: int) -> float:
     """How much of its budget a run has spent, by whichever limit is nearer; 0 where it has none."""
-    by_time = learning_s / (60 * run.minutes) if run.minutes else 0.0
+    by_time = collected_s / (60 * run.minutes) if run.minutes else 0.0
     by_episodes = episodes / run.episodes if run.episodes else 0.0
     return min(1.0, max(by_time, by_episodes))

@@ -15,6 +15,7 @@ from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, exam
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
+from distrl.runtime.spent import Collected
 
 METRICS_EVERY_UPDATES = 20
 
@@ -99,11 +100,14 @@ def learn(life: Life) -> None:
         report=report,
         fitting=make_fitting(config),
         look=camera(config, sight),
+        collected_s=Collected(life.run.progress),
     )
     learner = Learner(parts)
     report.attach(learner)
     if learner.resume():
         life.log.write("resumed", version=learner.version, updates=learner.updates, episodes=learner.episodes)
+        if config.policy.kind == "pixel" and config.warm_start.samples and config.warm_start.rehearse:
+            life.log.write("rehearsal_over", why="the screens of the warm start do not outlive the learner's process")
     elif life.stopping():
         return
     else:

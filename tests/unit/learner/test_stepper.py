@@ -50,7 +50,7 @@ def test_the_learning_rate_falls_to_nothing_over_the_last_share_of_the_budget() 
 
 def test_a_budget_is_spent_by_whichever_limit_is_nearer() -> None:
     def spent(minutes: float, episodes: int) -> float:
-        return share_spent(RunConfig(minutes=minutes, episodes=episodes), learning_s=60.0, episodes=30)
+        return share_spent(RunConfig(minutes=minutes, episodes=episodes), collected_s=60.0, episodes=30)
 
     assert (spent(4.0, 0), spent(0.0, 40), spent(4.0, 40), spent(0.0, 0)) == (0.25, 0.75, 0.75, 0.0)
     assert spent(0.5, 0) == 1.0

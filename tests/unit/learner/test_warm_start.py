@@ -26,7 +26,7 @@ from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import Finish, Goal, Want
 from support.faketime import FakeTime
 from support.faltering import Faltering, no_numbers, no_room
-from support.lessons import UNRULY, some_tasks, tiny_policy
+from support.lessons import UNRULY, led_astray, some_tasks, tiny_policy
 from support.pixels import pictured, tiny_pixels
 
 TASKS = some_tasks("sim-general", 6)
@@ -83,6 +83,12 @@ def test_an_oracle_that_fails_shows_nothing() -> None:
     hopeless = msgspec.structs.replace(TASKS[0], goal=Goal(wants=(want,)))
     assert demonstrate([hopeless], UNRULY, history=6) == []
     assert demonstrate([hopeless, TASKS[1]], UNRULY, history=6) == demonstrate([TASKS[1]], UNRULY, history=6)
+
+
+def test_an_oracle_that_does_not_find_its_way_shows_nothing_and_stops_nobody() -> None:
+    assert demonstrate([led_astray(TASKS[2]), TASKS[1]], UNRULY, history=6) == demonstrate(
+        [TASKS[1]], UNRULY, history=6
+    )
 
 
 def test_demonstrations_come_from_training_tasks_and_the_seed_decides_which() -> None:

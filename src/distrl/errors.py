@@ -30,6 +30,10 @@ class ConfigError(UsageError):
     """A configuration that does not fit the schema."""
 
 
+class OutOfMemory(ConfigError):
+    """Settings that ask for more memory than a GPU has."""
+
+
 class TaskError(UsageError):
     """A task, template or suite that is unknown or not well formed."""
 

@@ -199,3 +199,25 @@ def test_a_damaged_newest_checkpoint_costs_time_but_no_episode(tmp_path: Path) -
     assert second.updates == 1
     turn(second, 1)
     assert held(second) == ids
+
+
+def test_the_learning_rate_falls_with_the_time_of_the_run_also_with_what_a_killed_learner_spent(tmp_path: Path) -> None:
+    settings = {"fall_share": 0.5, "learning_rate": 1.0}
+    shop = Workshop(tmp_path, small_config(run={"minutes": 10.0}, learner=settings))
+    shop.deliver(4)
+    first = shop.learner()
+    first.save()
+    for minutes, rate in ((0.0, 1.0), (6.0, 0.8), (7.0, 0.6)):
+        shop.collected_s = 60 * minutes
+        turn(first, 1)
+        assert rate_of(first) == pytest.approx(rate)
+    second = next_life(shop)
+    assert second.updates == 0
+    shop.collected_s = 60 * 8.0
+    turn(second, 1)
+    assert rate_of(second) == pytest.approx(0.4)
+
+
+def rate_of(learner: Learner) -> float:
+    """At which the last step was taken."""
+    return float(learner.practice.stepper.optimizer.param_groups[0]["lr"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from distrl.learner.screens import PATIENCE_S, SheetStream, parts_of
 from distrl.learner.studying import Progress, study_stream
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.policies.pixel.sheets import block_bytes
-from distrl.policies.pixel.study import SheetPool, Study
+from distrl.policies.pixel.study import SheetPool, Studied, Study
 from support.faketime import FakeTime
 from support.pages import some_sheets
 from support.pixels import TINY, pixel_config, tiny_pixels
@@ -159,7 +161,26 @@ def test_cloning_ends_with_the_samples_that_were_asked_for_and_tells_how_it_went
     assert last.parts["step"] < hearer.told[0].parts["step"]
 
 
-def test_a_loss_that_is_no_number_ends_the_warm_start_with_the_fix() -> None:
+def test_a_batch_of_a_stream_whose_loss_is_no_number_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, study = a_study()
+    hearer, usual, numbers = Hearer(), study.on, count()
+
+    def on(sheets: Mapping[str, Tensor], *, measured: bool = False) -> Studied:
+        studied = usual(sheets, measured=measured)
+        if next(numbers) not in (3, 30):
+            return studied
+        parts = {name: part * float("nan") for name, part in studied.parts.items()}
+        return replace(studied, total=studied.total * float("nan"), parts=parts)
+
+    monkeypatch.setattr(study, "on", on)
+    last = study_stream(study, SheetPool(TINY, 64, CPU), FromMemory(), WARM, hearer)
+    assert [now.left_out for now in hearer.told] == [1, 2, 2]
+    assert all(math.isfinite(part) for now in hearer.told for part in now.parts.values())
+    assert last.parts["step"] < hearer.told[0].parts["step"]
+    assert all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
+
+
+def test_a_loss_that_is_no_number_for_good_ends_the_warm_start_with_the_fix() -> None:
     policy, study = a_study()
     with torch.no_grad():
         policy.network.state.fill_(float("nan"))

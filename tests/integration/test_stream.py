@@ -10,13 +10,16 @@ from random import Random
 import pytest
 from PIL import Image
 
-from distrl.errors import RoleCrashed
+from distrl.errors import RoleCrashed, TaskError
 from distrl.experience.frames import reference_of
+from distrl.learner import demonstrator
 from distrl.learner.demonstrations import demonstrate, demonstration_tasks
 from distrl.learner.demonstrator import Order, Shown, _pointing, draw, read, write
 from distrl.learner.stream import PATIENCE_S, DemonstrationStream
+from distrl.tasks.play import play_oracle
 from distrl.types import Action, Observation, Tap, Value, Wait
 from support.faketime import FakeTime
+from support.lessons import led_astray
 from support.pixels import TINY, pictured_screens, pixel_config
 
 CONFIG = pixel_config(
@@ -43,6 +46,17 @@ def test_every_step_comes_with_its_picture_in_the_size_of_the_phones() -> None:
     for shown in drawn(12):
         assert shown.observation.screenshot == reference_of(shown.picture)
         assert Image.open(BytesIO(shown.picture)).size == (TINY.picture_width, TINY.picture_height)
+
+
+def test_a_mood_in_which_the_oracle_is_lost_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = demonstration_tasks(CONFIG)
+    astray = [led_astray(task) if number % 2 else task for number, task in enumerate(tasks)]
+    with pytest.raises(TaskError):
+        play_oracle(astray[1], CONFIG.devices.wild)
+    monkeypatch.setattr(demonstrator, "demonstration_tasks", lambda config: astray)
+    episodes = list(islice(draw(Order(config=CONFIG, number=0, num=1)), 2 * len(tasks[::2])))
+    assert all(episodes)
+    assert {episode[0].observation.instruction for episode in episodes} == {task.instruction for task in tasks[::2]}
 
 
 def told(seen: Observation, action: Action) -> str:

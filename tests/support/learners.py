@@ -95,6 +95,8 @@ class Workshop:
         self.policy = policy()
         self.hearer = Hearer()
         self.now_s = 0.0
+        self.collected_s = 0.0
+        """What the supervisor has written down."""
         self._arrived = 0
 
     def learner(self, algorithm: Algorithm | None = None) -> Learner:
@@ -110,6 +112,7 @@ class Workshop:
                 checkpoints=self.checkpoints,
                 report=self.hearer,
                 fitting=make_fitting(self.config),
+                collected_s=lambda: self.collected_s,
                 clock=lambda: self.now_s,
             )
         )

@@ -43,6 +43,12 @@ def some_tasks(name: str, count: int) -> tuple[Task, ...]:
     return tuple(tasks.task(split, index) for index in range(count // 2) for split in ("train", "test"))
 
 
+def led_astray(task: Task) -> Task:
+    """The same, where the second thing that its oracle looks for is nowhere."""
+    first, second, *others = task.route
+    return msgspec.structs.replace(task, route=(first, msgspec.structs.replace(second, target="nowhere"), *others))
+
+
 @cache
 def shown_by_the_oracle(count: int = 8) -> tuple[tuple[Observation, Action], ...]:
     """What the oracle sees and does on `count` tasks of each suite, on unruly phones."""

@@ -126,7 +126,11 @@ def figures(heartbeat: Heartbeat | None) -> str:
         return ""
     get = heartbeat.figures.get
     if heartbeat.role == "learner":
-        return f"{_version(heartbeat)} · {get('updates', 0):.0f} updates · staleness {get('staleness/mean', 0):.1f} · idle {get('idle', 0):.0%}"
+        left_out = f" ({get('left_out', 0):.0f} left out)" if get("left_out", 0) else ""
+        updates = f"{get('updates', 0):.0f} updates{left_out}"
+        return (
+            f"{_version(heartbeat)} · {updates} · staleness {get('staleness/mean', 0):.1f} · idle {get('idle', 0):.0%}"
+        )
     if heartbeat.role == "evaluator":
         return f"{_version(heartbeat)}: {_rate(heartbeat)}" if "success" in heartbeat.figures else ""
     down = get("restarting", 0)

@@ -43,6 +43,8 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     variation: str = ""
     """State of the one that varies what the policy trains on; empty: the policy has none."""
     data: Counts = Counts()
+    left_out: int = 0
+    """Updates that were not taken."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

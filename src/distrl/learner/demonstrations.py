@@ -9,10 +9,11 @@ from distrl.config.schema import Config, WildConfig
 from distrl.devices.sim.layout import WIDTH, elements_of
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import PhoneState
+from distrl.errors import TaskError
 from distrl.experience.frame_memory import RecentFrames
 from distrl.rollout.episode import target_of
 from distrl.rollout.scheduler import Portion, TaskFeed
-from distrl.tasks.play import play_oracle
+from distrl.tasks.play import Played, play_oracle
 from distrl.tasks.suites import suite
 from distrl.types import Action, Observation, Past, Task
 
@@ -50,9 +51,18 @@ def demonstrate(
     return [pair for task in tasks for pair in _one(task, wild, history, look)]
 
 
+def watch(task: Task, wild: WildConfig) -> Played | None:
+    """The oracle's episode; None where it fails or does not find its way, as in some moods of a phone."""
+    try:
+        played = play_oracle(task, wild)
+    except TaskError:
+        return None
+    return played if played.verdict.success else None
+
+
 def _one(task: Task, wild: WildConfig, history: int, look: Look) -> list[tuple[Observation, Action]]:
-    played = play_oracle(task, wild)
-    if not played.verdict.success:
+    played = watch(task, wild)
+    if played is None:
         return []
     pairs: list[tuple[Observation, Action]] = []
     recent: list[Past] = []

@@ -47,13 +47,14 @@ Episode = tuple[Shown, ...]
 
 
 def draw(order: Order) -> Iterator[Episode]:
-    """This process's tasks again and again, each time on a phone in another mood."""
+    """This process's tasks again and again, each time on a phone in another mood; in some the oracle is lost."""
     random = Random(f"pointing {order.config.run.seed} {order.number}")
     tasks = demonstration_tasks(order.config)[order.number :: order.num]
     turn = 0
     while tasks:
         for task in random.sample(tasks, len(tasks)):
-            yield tuple(_show(in_another_mood(task, turn), order.config, random))
+            if shown := tuple(_show(in_another_mood(task, turn), order.config, random)):
+                yield shown
         turn += 1
 
 

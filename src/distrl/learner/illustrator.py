@@ -16,21 +16,19 @@ from typing import BinaryIO
 import msgspec
 from msgspec.structs import replace
 
-from distrl.config.schema import Config, WildConfig
+from distrl.config.schema import Config
 from distrl.devices.sim import render
 from distrl.devices.sim.layout import WIDTH, Screen, elements_of
 from distrl.devices.sim.names import draw_number
 from distrl.devices.sim.paint import Written
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import PhoneState
-from distrl.errors import TaskError
-from distrl.learner.demonstrations import demonstration_tasks
+from distrl.learner.demonstrations import demonstration_tasks, watch
 from distrl.learner.demonstrator import Order, in_another_mood
 from distrl.policies.pixel.questions import Names, Page
 from distrl.policies.pixel.sheets import SheetMaker, block_bytes, views
 from distrl.rollout.episode import target_of
 from distrl.tasks.oracle import SCROLL_DOWN, SCROLL_UP
-from distrl.tasks.play import Played, play_oracle
 from distrl.tasks.renaming import under_other_names
 from distrl.types import Observation, Past, Swipe, Task
 
@@ -63,7 +61,7 @@ def pages(order: Order, random: Random) -> Iterator[Page]:
 
 
 def _show(task: Task, config: Config) -> Iterator[Page]:
-    played, recent = _play(task, config.devices.wild), list[Past]()
+    played, recent = watch(task, config.devices.wild), list[Past]()
     if played is None:
         return
     for state, action in zip(played.states, played.actions, strict=False):
@@ -74,15 +72,6 @@ def _show(task: Task, config: Config) -> Iterator[Page]:
         hidden, towards = out_of_sight(screen)
         yield Page(observation=seen, action=action, picture=picture, written=written, hidden=hidden, towards=towards)
         recent.append(Past(action=action, target=target_of(action, seen.elements)))
-
-
-def _play(task: Task, wild: WildConfig) -> Played | None:
-    """The oracle's episode; None where it does not find its way."""
-    try:
-        played = play_oracle(task, wild)
-    except TaskError:
-        return None
-    return played if played.verdict.success else None
 
 
 def out_of_sight(screen: Screen) -> tuple[tuple[Names, ...], Swipe]:

@@ -13,11 +13,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from distrl.algorithms.base import Episode, Lesson, read_lesson
+from distrl.algorithms.base import Episode
 from distrl.algorithms.groups import Groups
-from distrl.algorithms.proximal import Proximal
 from distrl.errors import StoreError
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
@@ -34,8 +32,10 @@ from distrl.learner.checkpoint import (
 from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
 from distrl.learner.pace import EpisodePace
 from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
+from distrl.learner.practice import LeftOut, Practice
 from distrl.learner.round import Round
-from distrl.learner.stepper import Stepper, share_spent
+from distrl.learner.stepper import share_spent
+from distrl.policies.passing import passed_over
 from distrl.types import PolicyVersion
 
 __all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
@@ -55,8 +55,7 @@ class Learner:
         making = Making(fitting=parts.fitting, look=parts.look)
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
-        self._proximal = Proximal(parts.policy, every_updates=parts.algorithm.proximal_every_updates)
-        self._stepper = Stepper(parts.policy.network, parts.algorithm.critic, config.learner)
+        self.practice = Practice(parts, self._groups)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -66,8 +65,6 @@ class Learner:
         self._published_s = self._saved_s = parts.clock()
         self._pace = EpisodePace()
         self._last_version_at_update = 0
-        self.rehearse: Callable[[], Tensor] | None = None
-        """Gives a loss of its own that is added to that of every update; it does not survive the process."""
 
     # coming to life
 
@@ -82,7 +79,8 @@ class Learner:
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
         restore_variation(self._parts.policy, state.variation)
         restore_critic(self._parts.algorithm.critic, checkpoint.critic)
-        restore_optimizer(self._stepper.optimizer, checkpoint.optimizer)
+        restore_optimizer(self.practice.stepper.optimizer, checkpoint.optimizer)
+        self.practice.stepper.steps.left_out = state.left_out
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
@@ -185,27 +183,20 @@ class Learner:
         return True
 
     def update(self) -> None:
-        """One gradient step on a prioritised sample."""
+        """One gradient step on a prioritised sample, or none where that would lead nowhere."""
         config = self._parts.config
         samples = self._replay.sample(config.learner.batch_trajectories)
-        loss = self._parts.algorithm.loss(self._read(samples), updates=self.updates)
-        total = loss.total if self.rehearse is None else loss.total + self.rehearse()
-        spent = share_spent(config.run, learning_s=self.idle_s + self.busy_s, episodes=self.episodes)
-        norm = self._stepper.step(total, updates=self.updates, spent=spent)
+        spent = share_spent(config.run, collected_s=self._parts.collected_s(), episodes=self.episodes)
+        learnt = self.practice.update(samples, updates=self.updates, spent=spent)
+        # One that was left out counts too: what it was earned by is not tried for ever.
         self.updates += 1
+        if isinstance(learnt, LeftOut):
+            self._parts.report.doing(f"leaving out update {self.updates}: {learnt.why}")
+            return
+        loss, norm = learnt
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
         self._parts.report.measured({**loss.metrics, "gradient_norm": norm})
-
-    def _read(self, samples: list[Sample[Episode]]) -> Lesson:
-        self._proximal.keep_up(self.updates)
-        return read_lesson(
-            self._parts.policy,
-            [sample.item for sample in samples],
-            [sample.weight for sample in samples],
-            proximal=self._proximal,
-            groups=self._groups,
-        )
 
     def _refresh(self, samples: list[Sample[Episode]], signals: NDArray[np.float32]) -> None:
         config = self._parts.config
@@ -255,6 +246,7 @@ class Learner:
             cursor=self.cursor,
             idle_s=self.idle_s,
             busy_s=self.busy_s,
+            left_out=self.left_out,
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
             variation=dump_variation(self._parts.policy),
@@ -263,11 +255,21 @@ class Learner:
         checkpoint = Checkpoint(
             state=state,
             policy=self._parts.policy.dump(),
-            optimizer=dump_optimizer(self._stepper.optimizer),
+            optimizer=dump_optimizer(self.practice.stepper.optimizer),
             critic=dump_critic(self._parts.algorithm.critic),
         )
         self._parts.checkpoints.write(checkpoint)
         self._saved_s = self._parts.clock()
+
+    @property
+    def left_out(self) -> int:
+        """Updates of the run that were not taken: their loss or gradient was no number, or there was no room for them."""
+        return self.practice.stepper.steps.left_out
+
+    @property
+    def passed_over(self) -> dict[str, float]:
+        """What the policy passed over in this life, by name."""
+        return passed_over(self._parts.policy)
 
     @property
     def idle_ratio(self) -> float:

@@ -43,6 +43,11 @@ class Checkpoints(Protocol):
     def write(self, checkpoint: Checkpoint) -> object: ...
 
 
+def not_counted() -> float:
+    """For a learner without a run around it: it has no time to spend."""
+    return 0.0
+
+
 class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a learner is made of."""
 
@@ -57,4 +62,6 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Where hindsight is wanted: which other tasks an episode fulfilled."""
     look: Look = no_picture
     """Takes the pictures of kept demonstrations, for a policy that looks."""
+    collected_s: Callable[[], float] = not_counted
+    """How long the run has been collecting, over all its sessions: what `run.minutes` limits."""
     clock: Callable[[], float] = time.monotonic

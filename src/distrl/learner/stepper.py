@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.config.schema import LearnerConfig, RunConfig
-from distrl.errors import RoleCrashed
+from distrl.learner.finite_steps import FiniteSteps
 
 
 class Stepper:
@@ -15,9 +15,13 @@ class Stepper:
     def __init__(self, policy: nn.Module, critic: nn.Module, learning: LearnerConfig) -> None:
         # Where the policy computes: what an algorithm trains beside it need not hold the GPU up.
         here = next((weights.device for weights in policy.parameters()), torch.device("cpu"))
-        self._trained, self._learning = (policy, critic.to(here)), learning
-        weights = [weights for part in self._trained for weights in part.parameters()]
+        self._learning = learning
+        # Each on its own: a critic that is far off must not shorten the policy's step.
+        trained = [list(part.parameters()) for part in (policy, critic.to(here))]
+        weights = [weights for part in trained for weights in part]
         self.optimizer = torch.optim.AdamW(weights, lr=learning.learning_rate, weight_decay=0.01, fused=True)
+        fix = "lower learner.learning_rate, then go on with --resume"
+        self.steps = FiniteSteps(self.optimizer, trained, clip=learning.gradient_clip, what="updates", fix=fix)
 
     def rate(self, updates: int, *, spent: float = 0.0) -> float:
         """The learning rate after so many updates, when this share of the run's budget is spent."""
@@ -26,28 +30,17 @@ class Stepper:
         left = min(1.0, (1.0 - spent) / learning.fall_share) if learning.fall_share else 1.0
         return learning.learning_rate * risen * left
 
-    def step(self, loss: Tensor, *, updates: int, spent: float = 0.0) -> float:
-        """Go down `loss` once, at the rate of this moment; the norm of the policy's gradient."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        # Each on its own: a critic that is far off must not shorten the policy's step.
-        clip, clip_to = torch.nn.utils.clip_grad_norm_, self._learning.gradient_clip
-        norm, critic_norm = (clip(list(part.parameters()), clip_to) for part in self._trained)
-        if not torch.isfinite(norm + critic_norm):
-            # Before the step: weights that are not numbers must never reach a checkpoint or a worker.
-            raise RoleCrashed(
-                f"the gradient of update {updates} is not finite",
-                expected="numbers",
-                fix="lower learner.learning_rate, then go on with --resume",
-            )
+    def step(self, loss: Tensor, *, updates: int, spent: float = 0.0) -> float | None:
+        """Go down `loss` once, at the rate of this moment; the norm of the policy's gradient, None if it was left out."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(updates, spent=spent)
-        self.optimizer.step()
-        return float(norm)
+        norm, before = self.steps.take(loss), self.steps.left_out
+        self.steps.look()
+        return float(norm) if self.steps.left_out == before else None
 
 
-def share_spent(run: RunConfig, *, learning_s: float, episodes: int) -> float:
+def share_spent(run: RunConfig, *, collected_s: float, episodes: int) -> float:
     """How much of its budget a run has spent, by whichever limit is nearer; 0 where it has none."""
-    by_time = learning_s / (60 * run.minutes) if run.minutes else 0.0
+    by_time = collected_s / (60 * run.minutes) if run.minutes else 0.0
     by_episodes = episodes / run.episodes if run.episodes else 0.0
     return min(1.0, max(by_time, by_episodes))

@@ -6,7 +6,6 @@ learner's device and are drawn from there, each with other questions every time.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -16,14 +15,14 @@ import torch
 from torch import Tensor
 
 from distrl.config.schema import WarmStartConfig
-from distrl.errors import RoleCrashed
+from distrl.learner.course import TELL_EVERY, follow
+from distrl.learner.descent import cloning_steps
+from distrl.learner.finite_steps import FiniteSteps
 from distrl.learner.illustrator import BLOCK
-from distrl.learner.warm_start import pace
 from distrl.policies.pixel.network import compile_layers, plain_layers
 from distrl.policies.pixel.study import SheetPool, Study
+from distrl.policies.room import memory_errors
 
-TELL_EVERY = 25
-"""Batches between two looks at the loss: each look waits for the GPU."""
 FIRST = 1024
 """Screens to have before the first batch."""
 MOST_BLOCKS = 16
@@ -52,6 +51,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     drawn_per_s: float
     parts: dict[str, float]
     """Terms of the loss and shares that were known, means over the batches since the last look."""
+    left_out: int
+    """Batches so far whose loss or gradient was no number: nothing was learnt from them."""
 
 
 class Hearing(Protocol):
@@ -79,43 +80,30 @@ def study_stream(study: Study, pool: SheetPool, source: Source, config: WarmStar
 
 
 def _study(study: Study, pool: SheetPool, source: Source, config: WarmStartConfig, hearing: Hearing) -> Progress:
-    optimizer, started_s = _optimizer(study, config), time.monotonic()
-    drawn_before, batches, share = pool.taken, 0, 0.0
-    told = Progress(share=0.0, samples=0, batches=0, per_s=0.0, drawn=0, drawn_per_s=0.0, parts={})
-    sums: list[dict[str, Tensor]] = []
-    while share < 1.0:
+    steps, drawn_before = _steps(study, config), pool.taken
+    told = Progress(share=0.0, samples=0, batches=0, per_s=0.0, drawn=0, drawn_per_s=0.0, parts={}, left_out=0)
+
+    def learn(batch: int) -> tuple[int, dict[str, Tensor]]:
         source.take(pool.put, most=MOST_BLOCKS)
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * pace(share)
-        sums.append(_descend(study, pool, optimizer, config, measured=batches % TELL_EVERY == TELL_EVERY - 1))
-        batches += 1
+        with memory_errors("warm_start.batch", config.batch):
+            studied = study.on(pool.draw(config.batch, study.generator), measured=batch % TELL_EVERY == TELL_EVERY - 1)
+            parts = {**studied.parts, "norm": steps.take(studied.total)}
         hearing.alive()
-        samples, spent_s = batches * config.batch * config.questions, max(time.monotonic() - started_s, 1e-9)
-        share = max(samples / config.samples, spent_s / (60 * config.minutes) if config.minutes else 0.0)
-        if len(sums) == TELL_EVERY or share >= 1.0:
-            told = Progress(
-                share=min(1.0, share),
-                samples=samples,
-                batches=batches,
-                per_s=samples / spent_s,
-                drawn=pool.taken,
-                drawn_per_s=(pool.taken - drawn_before) / spent_s,
-                parts={**told.parts, **_means(sums, samples)},
-            )
-            sums = []
-            hearing.tell(told)
+        return config.batch * config.questions, parts
+
+    for stage, found in follow(steps, config, learn):
+        told = Progress(
+            share=stage.share,
+            samples=stage.samples,
+            batches=stage.batches,
+            per_s=stage.samples / stage.spent_s,
+            drawn=pool.taken,
+            drawn_per_s=(pool.taken - drawn_before) / stage.spent_s,
+            parts={**told.parts, **_means(found)},
+            left_out=steps.left_out,
+        )
+        hearing.tell(told)
     return told
-
-
-def _descend(
-    study: Study, pool: SheetPool, optimizer: torch.optim.Optimizer, config: WarmStartConfig, *, measured: bool
-) -> dict[str, Tensor]:
-    studied = study.on(pool.draw(config.batch, study.generator), measured=measured)
-    optimizer.zero_grad(set_to_none=True)
-    studied.total.backward()  # type: ignore[no-untyped-call]
-    norm = torch.nn.utils.clip_grad_norm_(study.parameters(), 1.0)
-    optimizer.step()
-    return {**studied.parts, "norm": norm.detach()}
 
 
 def _compile(study: Study, pool: SheetPool, config: WarmStartConfig, hearing: Hearing) -> bool:
@@ -134,21 +122,18 @@ def _compile(study: Study, pool: SheetPool, config: WarmStartConfig, hearing: He
     return True
 
 
-def _optimizer(study: Study, config: WarmStartConfig) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(
-        study.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True
-    )
+def _steps(study: Study, config: WarmStartConfig) -> FiniteSteps:
+    weights = list(study.parameters())
+    optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    return cloning_steps(optimizer, weights)
 
 
-def _means(sums: list[dict[str, Tensor]], samples: int) -> dict[str, float]:
-    """Of every part, over the batches that have it; measured ones come once in a while."""
-    names = {name for parts in sums for name in parts}
-    found = {name: torch.stack([parts[name].float() for parts in sums if name in parts]).mean() for name in names}
-    means = {name: float(value) for name, value in found.items()}
-    if not math.isfinite(means["step"]):
-        raise RoleCrashed(
-            f"the loss of the warm start is {means['step']} after {samples} samples",
-            expected="a number",
-            fix="lower warm_start.learning_rate",
-        )
+def _means(found: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Of every part, over the batches that have it as a number; measured ones come once in a while."""
+    names = {name for parts in found for name in parts}
+    means = {}
+    for name in names:
+        values_N = torch.stack([parts[name].float() for parts in found if name in parts]).cpu()
+        if values_N.isfinite().any():
+            means[name] = float(values_N[values_N.isfinite()].mean())
     return means

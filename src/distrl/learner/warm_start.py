@@ -19,7 +19,7 @@ from torch import Tensor
 
 from distrl.algorithms.base import Episode
 from distrl.config.schema import Config, WarmStartConfig
-from distrl.errors import RoleCrashed
+from distrl.learner.course import TELL_EVERY, Stage, follow
 from distrl.learner.demonstrations import Look, demonstrate, demonstration_tasks, no_picture
 from distrl.learner.descent import Descent, Example
 from distrl.policies.base import Policy
@@ -36,11 +36,6 @@ __all__ = [
     "examples_for",
 ]
 
-TELL_EVERY = 25
-"""Batches between two looks at the gradients, and at the loss of a stream: each look waits for the GPU."""
-RISE, LEAST = 0.04, 0.05
-"""Share of a stream in which the learning rate rises, and what is left of it at the end."""
-
 
 class Cloned(msgspec.Struct, frozen=True, kw_only=True):
     """How far cloning has come, and how well the policy knew the steps of the last few batches before it learnt them."""
@@ -48,11 +43,12 @@ class Cloned(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     samples: int
     loss: float
+    """NaN where it was no number for any of these steps."""
     certain: float
     """Share of the demonstrated choices that had more than half of the probability."""
     per_s: float
     left_out: int = 0
-    """Batches so far whose gradient was no number, as far as anybody has looked: nothing was learnt from them."""
+    """Batches so far whose loss or gradient was no number, as of the last look: nothing was learnt from them."""
 
 
 def clone(
@@ -79,15 +75,19 @@ def clone(
             part = order[start : start + config.batch]
             logp_N = descent.step(part)
             schedule.step()
-            samples = epoch * len(order) + start + len(part)
-            share = (len(losses) + 1) / (config.epochs * batches)
-            if (len(losses) + 1) % TELL_EVERY == 0 or share == 1.0:
-                descent.look()
-            told = _sum_up([logp_N], share=share, samples=samples, spent_s=clock() - started_s)
-            told = msgspec.structs.replace(told, left_out=descent.left_out)
+            samples, done = epoch * len(order) + start + len(part), len(losses) + 1
+            stage = Stage(
+                share=done / (config.epochs * batches), samples=samples, batches=done, spent_s=clock() - started_s
+            )
+            if stage.share == 1.0:
+                descent.steps.end()
+            elif done % TELL_EVERY == 0:
+                descent.steps.look()
+            told = _sum_up([logp_N], stage, descent.steps.left_out)
             losses.append(told.loss)
             tell(told)
-    return sum(losses[-batches:]) / batches
+    known = [loss for loss in losses[-batches:] if math.isfinite(loss)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def clone_stream(
@@ -99,45 +99,29 @@ def clone_stream(
     clock: Callable[[], float] = time.monotonic,
 ) -> Cloned:
     """Maximum likelihood on what `take` gives, until `samples` have come or `minutes` are over; how it stood then."""
-    descent, started_s = Descent(policy, config), clock()
+    descent = Descent(policy, config)
     last = Cloned(share=0.0, samples=0, loss=0.0, certain=0.0, per_s=0.0)
-    samples, share = 0, 0.0
-    found: list[Tensor] = []
-    while share < 1.0:
-        for group in descent.optimizer.param_groups:
-            group["lr"] = config.learning_rate * pace(share)
+
+    def learn(_batch: int) -> tuple[int, Tensor]:
         batch = take()
-        found.append(descent.step(batch))
-        samples += len(batch)
-        spent_s = clock() - started_s
-        share = max(samples / config.samples, spent_s / (60 * config.minutes) if config.minutes else 0.0)
-        if len(found) == TELL_EVERY or share >= 1.0:
-            last, found = _sum_up(found, share=min(1.0, share), samples=samples, spent_s=spent_s), []
-            descent.look()
-            last = msgspec.structs.replace(last, left_out=descent.left_out)
-            tell(last)
+        return len(batch), descent.step(batch)
+
+    for stage, found in follow(descent.steps, config, learn, clock):
+        last = _sum_up(found, stage, descent.steps.left_out)
+        tell(last)
     return last
 
 
-def pace(share: float) -> float:
-    """What the learning rate is multiplied with when `share` of a stream is done: a rise, then half a cosine."""
-    if share < RISE:
-        return max(share, 0.01 * RISE) / RISE
-    fall = (min(share, 1.0) - RISE) / (1.0 - RISE)
-    return LEAST + (1.0 - LEAST) * 0.5 * (1.0 + math.cos(math.pi * fall))
-
-
-def _sum_up(found: list[Tensor], *, share: float, samples: int, spent_s: float) -> Cloned:
+def _sum_up(found: list[Tensor], stage: Stage, left_out: int) -> Cloned:
     logp_N = torch.cat(found).cpu()
-    loss = -float(logp_N.mean())
-    if not math.isfinite(loss):
-        raise RoleCrashed(
-            f"the loss of the warm start is {loss} after {samples} samples",
-            expected="a number",
-            fix="lower warm_start.learning_rate",
-        )
-    certain = float((logp_N > math.log(0.5)).float().mean())
-    return Cloned(share=share, samples=samples, loss=loss, certain=certain, per_s=samples / max(spent_s, 1e-9))
+    return Cloned(
+        share=stage.share,
+        samples=stage.samples,
+        loss=-float(logp_N[logp_N.isfinite()].mean()),
+        certain=float((logp_N > math.log(0.5)).float().mean()),
+        per_s=stage.samples / max(stage.spent_s, 1e-9),
+        left_out=left_out,
+    )
 
 
 def examples_for(policy: Policy[Any], pairs: Iterable[tuple[Observation, Action]]) -> list[Example]:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import msgspec
 import torch
 
-from distrl.errors import StoreError
+from distrl.errors import OutOfMemory, StoreError
 from distrl.policies.base import Policy
+from distrl.policies.passing import passed_over
 from distrl.types import Decision, Observation, PolicyVersion
 
 
@@ -55,6 +56,14 @@ class Batcher:
         """The version in use; -1: none has been published yet."""
         self.num_decisions = 0
         self.num_batches = 0
+        self._most = batching.batch_size
+        self.num_halved = 0
+        """How often there was no room for a batch; smaller ones are decided since."""
+
+    @property
+    def passed_over(self) -> dict[str, float]:
+        """What the policy passed over so far, by name."""
+        return passed_over(self._policy)
 
     async def decide(self, observation: Observation) -> tuple[Decision, int]:
         """A decision and the version that made it."""
@@ -107,14 +116,27 @@ class Batcher:
                 answer.set_result((decision, self.version))
 
     async def _decide(self, observations: list[Observation]) -> list[Decision]:
-        decide = partial(self._policy.decide, temperature=self._batching.temperature, generator=self._generator)
         if self._aside is None:
-            return decide(observations)
+            return self._decide_in_parts(observations)
         self._deciding = True
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._aside, decide, observations)
+            return await asyncio.get_running_loop().run_in_executor(self._aside, self._decide_in_parts, observations)
         finally:
             self._deciding = False
+
+    def _decide_in_parts(self, observations: list[Observation]) -> list[Decision]:
+        """All at once, as long as there is room for it; from then on in parts for which there is."""
+        decide = partial(self._policy.decide, temperature=self._batching.temperature, generator=self._generator)
+        decisions: list[Decision] = []
+        while len(decisions) < len(observations):
+            part = observations[len(decisions) :][: self._most]
+            try:
+                decisions += decide(part)
+            except OutOfMemory:
+                if len(part) == 1:
+                    raise
+                self._most, self.num_halved = len(part) // 2, self.num_halved + 1
+        return decisions
 
 
 async def all_or_first_error(tasks: list[asyncio.Task[None]], *background: asyncio.Task[None]) -> None:

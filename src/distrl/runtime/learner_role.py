@@ -7,13 +7,15 @@ from random import Random
 from distrl.experience.frame_memory import RecentFrames
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
+from distrl.learner.course import TELL_EVERY
 from distrl.learner.demonstrations import camera, demonstrate, demonstration_tasks
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.stream import DemonstrationStream
-from distrl.learner.warm_start import TELL_EVERY, Cloned, Example, clone, clone_stream, examples_for
+from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
 from distrl.runtime.assembly import log_notices, make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
+from distrl.runtime.spent import Collected
 
 METRICS_EVERY_UPDATES = 20
 
@@ -61,6 +63,7 @@ class PulseReporter:
                 "progress": learner.updates - self._updates_before,
                 "version": learner.version,
                 "updates": learner.updates,
+                "left_out": learner.left_out,
                 "episodes": learner.episodes,
                 "idle": learner.idle_ratio,
                 "intake": learner.intake_ratio,
@@ -72,6 +75,7 @@ class PulseReporter:
                 "data/cut": learner.data.cut_share,
                 "data/relabelled": learner.data.relabelled,
                 "data/unsayable": learner.data.unsayable,
+                **learner.passed_over,
             }
         )
 
@@ -96,12 +100,15 @@ def learn(life: Life) -> None:
         report=report,
         fitting=make_fitting(config),
         look=camera(config, sight),
+        collected_s=Collected(life.run.progress),
     )
     log_notices(parts.policy, life.log)
     learner = Learner(parts)
     report.attach(learner)
     if learner.resume():
         life.log.write("resumed", version=learner.version, updates=learner.updates, episodes=learner.episodes)
+        if config.policy.kind == "pixel" and config.warm_start.samples and config.warm_start.rehearse:
+            life.log.write("rehearsal_over", why="the screens of the warm start do not outlive the learner's process")
     elif life.stopping():
         return
     else:
@@ -120,7 +127,7 @@ def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames, learner: L
         from distrl.runtime.study import study  # what one policy needs is not loaded for another
 
         outcome = study(life, parts.policy)
-        samples, loss, learner.rehearse = outcome.samples, outcome.loss, outcome.rehearse
+        samples, loss, learner.practice.rehearse = outcome.samples, outcome.loss, outcome.rehearse
     else:
         samples, loss = _clone_stream(life, parts, sight)
     life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)

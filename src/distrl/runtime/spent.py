@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from distrl.config.schema import RunConfig
 from distrl.errors import StoreError
+
+LOOK_EVERY_S = 1.0
+"""How often a role looks at what its supervisor writes down."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +51,18 @@ def read_spent(path: Path) -> Spent:
             expected="what the run wrote there",
             fix=f"remove {path}: the run then counts its time from 0 again",
         ) from error
+
+
+class Collected:
+    """How long a run has been collecting: what its supervisor wrote down, so that it outlives whoever asks."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._looked_s, self._found_s = float("-inf"), 0.0
+
+    def __call__(self) -> float:
+        """Seconds, a few less than it is by now."""
+        now_s = self._clock()
+        if now_s - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s, self._found_s = now_s, read_spent(self._path).collect_s
+        return self._found_s

@@ -40,6 +40,7 @@ class StudyReporter:
             "per_s": now.per_s,
             "drawn": now.drawn,
             "drawn_per_s": now.drawn_per_s,
+            "left_out": now.left_out,
             "loss": now.parts["step"],
             **{name: value for name, value in now.parts.items() if name != "step"},
         }

@@ -67,9 +67,11 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "losses": tally.losses,
         "cut": tally.cut,
         "batch/mean": batcher.num_decisions / max(1, batcher.num_batches),
+        "batch/halved": batcher.num_halved,
         "version": batcher.version,
         "storing": worker.num_storing,
         "healthy": health["healthy"] + health["leased"],
         "restarting": health["restarting"] + health["quarantined"],
         "acknowledge_ms": 1000 * tally.acknowledge_s / max(1, tally.episodes),
+        **batcher.passed_over,
     }

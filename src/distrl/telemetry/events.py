@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -20,8 +21,9 @@ class EventLog:
         self._clock = clock
 
     def write(self, event: str, **values: Value) -> None:
-        """Append one event with the time."""
-        line = {"time_s": round(self._clock(), 3), "event": event, **values}
+        """Append one event with the time; without values that are no numbers, for which JSON has no word."""
+        numbers = {name: value for name, value in values.items() if not isinstance(value, float) or isfinite(value)}
+        line = {"time_s": round(self._clock(), 3), "event": event, **numbers}
         self._file.write(msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:

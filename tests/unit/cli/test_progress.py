@@ -69,6 +69,12 @@ class Show:
         return rows[next(at for at, row in enumerate(rows) if row.startswith("20260504")) :]
 
 
+def test_updates_that_were_left_out_stand_beside_those_that_were_made() -> None:
+    assert "120 updates · " in figures(ROLES[0].heartbeat)
+    spoilt = role("learner", "training", progress=9, version=7, updates=120, left_out=3)
+    assert "120 updates (3 left out) · " in figures(spoilt.heartbeat)
+
+
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_every_moment_is_painted_over_the_one_before(width: int) -> None:
     show = Show(width)

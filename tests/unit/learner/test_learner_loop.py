@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from distrl.errors import OutOfMemory, RoleCrashed
+from distrl.learner.finite_steps import MOST_IN_A_ROW
 from distrl.learner.loop import Learner
+from distrl.policies.base import Policy
 from distrl.policies.pointer.policy import PointerPolicy
+from support.faltering import Faltering, no_numbers, no_room
 from support.learners import Noting, Workshop, small_config
 from support.lessons import Played, screens
 
@@ -311,3 +316,64 @@ def test_a_run_begins_with_version_zero_and_ends_with_everything_taken_in_publis
     assert saved is not None
     assert (saved.state.episodes, saved.state.updates) == (5, learner.updates)
     assert shop.hearer.last == "done"
+
+
+# --- what is no number ----------------------------------------------------------------------------------------------
+
+
+def sound(policy: Policy[Any]) -> bool:
+    return all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
+
+
+def test_an_update_whose_loss_is_no_number_is_left_out_and_counted_also_in_the_next_life(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering({1}, no_numbers))
+    shop.deliver(4)
+    learner = shop.learner()
+    learner.take_in(limit=4)
+    learner.update()
+    before, priorities = shop.policy.dump(), learner.replay.priorities()
+    learner.update()
+    assert (shop.policy.dump(), learner.replay.priorities()) == (before, priorities)
+    assert (learner.updates, learner.left_out) == (2, 1)
+    assert shop.hearer.last == "leaving out update 2: its loss or its gradient is no number"
+    learner.update()
+    assert shop.policy.dump() != before
+    assert learner.replay.priorities() != priorities
+    assert sound(shop.policy)
+    learner.save()
+    again = shop.learner()
+    assert again.resume()
+    assert (again.updates, again.left_out) == (3, 1)
+
+
+def test_learning_ends_with_the_cause_after_many_updates_in_a_row_that_are_no_numbers(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering(range(2, 1000), no_numbers))
+    shop.deliver(60)
+    learner = shop.learner()
+    with pytest.raises(RoleCrashed, match=r"(?s)last 20 updates.*learner\.learning_rate.*--resume"):
+        turn(learner, 60)
+    assert (learner.left_out, sound(shop.policy)) == (MOST_IN_A_ROW, True)
+
+
+# --- too little memory ----------------------------------------------------------------------------------------------
+
+
+def test_an_update_that_does_not_fit_into_memory_is_left_out_and_learning_goes_on(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering({1}, no_room))
+    shop.deliver(4)
+    learner = shop.learner()
+    learner.take_in(limit=4)
+    learner.update()
+    before = shop.policy.dump()
+    learner.update()
+    assert (shop.policy.dump(), learner.updates, learner.left_out) == (before, 2, 1)
+    assert shop.hearer.last.startswith("leaving out update 2: the GPU ran out of memory")
+    learner.update()
+    assert shop.policy.dump() != before
+
+
+def test_learning_ends_with_the_setting_to_lower_where_no_update_fits_into_memory(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering(range(1000), no_room))
+    shop.deliver(60)
+    with pytest.raises(OutOfMemory, match=r"try: --learner\.batch_trajectories 1"):
+        turn(shop.learner(), 60)

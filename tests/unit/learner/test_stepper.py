@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from distrl.config.schema import LearnerConfig, RunConfig
-from distrl.errors import RoleCrashed
 from distrl.learner.stepper import Stepper, share_spent
 
 
@@ -51,21 +50,26 @@ def test_the_learning_rate_falls_to_nothing_over_the_last_share_of_the_budget() 
 
 def test_a_budget_is_spent_by_whichever_limit_is_nearer() -> None:
     def spent(minutes: float, episodes: int) -> float:
-        return share_spent(RunConfig(minutes=minutes, episodes=episodes), learning_s=60.0, episodes=30)
+        return share_spent(RunConfig(minutes=minutes, episodes=episodes), collected_s=60.0, episodes=30)
 
     assert (spent(4.0, 0), spent(0.0, 40), spent(4.0, 40), spent(0.0, 0)) == (0.25, 0.75, 0.75, 0.0)
     assert spent(0.5, 0) == 1.0
 
 
-def test_what_is_no_number_is_refused_before_it_reaches_the_weights() -> None:
-    policy, stepper = a_stepper()
+def test_what_is_no_number_is_left_out_before_it_reaches_the_weights_be_it_the_critics_alone() -> None:
+    policy, stepper, critic = *a_stepper(), nn.Linear(2, 1)
+    stepper = Stepper(policy, critic, LearnerConfig(learning_rate=0.1))
     before = policy.weight.detach().clone()
-    with pytest.raises(RoleCrashed, match="update 12 is not finite"):
-        stepper.step(policy(torch.ones(4)).sum() * float("nan"), updates=12)
-    assert torch.equal(policy.weight, before)
+    loss = policy(torch.ones(4)).sum()
+    assert stepper.step(loss * float("nan"), updates=12) is None
+    assert stepper.step(policy(torch.ones(4)).sum() + critic(torch.full((2,), float("inf"))).sum(), updates=13) is None
+    assert (stepper.steps.left_out, torch.equal(policy.weight, before)) == (2, True)
+    assert stepper.step(policy(torch.ones(4)).sum(), updates=14) is not None
 
 
 def test_the_norm_that_is_told_is_that_before_the_cut() -> None:
     policy, stepper = a_stepper(gradient_clip=0.5)
-    assert stepper.step(100 * policy(torch.ones(4)).sum(), updates=0) > 100
+    norm = stepper.step(100 * policy(torch.ones(4)).sum(), updates=0)
+    assert norm is not None
+    assert norm > 100
     assert float(policy.weight.grad.norm()) <= 0.5  # type: ignore[union-attr]

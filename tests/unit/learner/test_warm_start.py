@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from itertools import count, pairwise
 from random import Random
 
@@ -8,10 +9,11 @@ import pytest
 import torch
 
 from distrl.config.schema import Config, TasksConfig, WarmStartConfig
-from distrl.errors import RoleCrashed
+from distrl.errors import OutOfMemory, RoleCrashed
+from distrl.learner.course import RISE, pace
 from distrl.learner.descent import Descent
+from distrl.learner.finite_steps import MOST_IN_A_ROW
 from distrl.learner.warm_start import (
-    RISE,
     Cloned,
     Example,
     clone,
@@ -19,12 +21,12 @@ from distrl.learner.warm_start import (
     demonstrate,
     demonstration_tasks,
     examples_for,
-    pace,
 )
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import Finish, Goal, Want
 from support.faketime import FakeTime
-from support.lessons import UNRULY, some_tasks, tiny_policy
+from support.faltering import Faltering, no_numbers, no_room
+from support.lessons import UNRULY, led_astray, some_tasks, tiny_policy
 from support.pixels import pictured, tiny_pixels
 
 TASKS = some_tasks("sim-general", 6)
@@ -83,6 +85,12 @@ def test_an_oracle_that_fails_shows_nothing() -> None:
     assert demonstrate([hopeless, TASKS[1]], UNRULY, history=6) == demonstrate([TASKS[1]], UNRULY, history=6)
 
 
+def test_an_oracle_that_does_not_find_its_way_shows_nothing_and_stops_nobody() -> None:
+    assert demonstrate([led_astray(TASKS[2]), TASKS[1]], UNRULY, history=6) == demonstrate(
+        [TASKS[1]], UNRULY, history=6
+    )
+
+
 def test_demonstrations_come_from_training_tasks_and_the_seed_decides_which() -> None:
     config = Config(
         warm_start=WarmStartConfig(demonstrations=12), tasks=TasksConfig(suite="sim-shopping", max_oracle_steps=6)
@@ -125,8 +133,8 @@ def test_a_batch_whose_gradient_is_no_number_is_left_out_and_counted() -> None:
     descent.step(examples)
     other.step(examples)
     assert spoilt.dump() == whole.dump() != before
-    descent.look()
-    assert descent.left_out == 2
+    descent.steps.look()
+    assert descent.steps.left_out == 2
 
 
 def test_cloning_tells_how_much_was_left_out() -> None:
@@ -142,8 +150,24 @@ def test_cloning_ends_with_the_fix_where_no_gradient_is_a_number() -> None:
     policy = tiny_policy()
     spoil(policy, set(range(100)))
     examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))
-    with pytest.raises(RoleCrashed, match=r"(?s)gradients of the last 3 batches.*lower warm_start\.learning_rate"):
+    with pytest.raises(RoleCrashed, match=r"(?s)gradient of the last 3 batches.*lower warm_start\.learning_rate"):
         clone(policy, examples, WarmStartConfig(epochs=3, batch=64), random=Random(0), tell=lambda now: None)
+
+
+def test_a_batch_whose_loss_is_no_number_is_left_out_of_cloning_and_of_the_loss_that_is_told() -> None:
+    policy, told = Faltering({2}, no_numbers), list[Cloned]()
+    examples = examples_for(policy, demonstrate(TASKS[:2], UNRULY, history=6))
+    loss = clone(policy, examples, WarmStartConfig(epochs=4, batch=64), random=Random(0), tell=told.append)
+    assert [math.isfinite(now.loss) for now in told] == [True, True, False, True]
+    assert (told[-1].left_out, loss) == (1, told[-1].loss)
+    assert all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
+
+
+def test_cloning_without_enough_memory_names_the_setting_to_lower() -> None:
+    policy = Faltering({0}, no_room)
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))[:4]
+    with pytest.raises(OutOfMemory, match=r"(?s)batch of 2.*--warm_start\.batch 1"):
+        clone(policy, examples, WarmStartConfig(epochs=1, batch=4), random=Random(0), tell=lambda now: None)
 
 
 # --- as a stream ----------------------------------------------------------------------------------------------------
@@ -202,6 +226,23 @@ def test_a_stream_that_diverges_ends_with_the_fix() -> None:
         next(policy.network.parameters()).fill_(float("nan"))
     with pytest.raises(RoleCrashed, match=r"lower warm_start\.learning_rate"):
         clone_stream(policy, lambda: examples, WarmStartConfig(samples=1), tell=lambda now: None)
+
+
+def test_a_stream_goes_on_where_some_batches_are_no_numbers() -> None:
+    policy, told = Faltering(set(range(3, 3 + MOST_IN_A_ROW - 1)), no_numbers), list[Cloned]()
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))[:2]
+    last = clone_stream(policy, lambda: examples, WarmStartConfig(samples=60), tell=told.append)
+    assert [now.left_out for now in told] == [MOST_IN_A_ROW - 1] * 2
+    assert all(math.isfinite(now.loss) for now in told)
+    assert last.samples == 60
+
+
+def test_a_stream_ends_with_the_fix_where_too_many_batches_in_a_row_are_no_numbers() -> None:
+    policy = Faltering(range(3, 1000), no_numbers)
+    examples = examples_for(policy, demonstrate(TASKS[:1], UNRULY, history=6))[:2]
+    with pytest.raises(RoleCrashed, match=r"(?s)last 20 batches.*lower warm_start\.learning_rate"):
+        clone_stream(policy, lambda: examples, WarmStartConfig(samples=1000), tell=lambda now: None)
+    assert all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
 
 
 def test_a_stream_of_which_nothing_can_be_said_is_refused() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
+import torch
 
-from distrl.errors import StoreError
+from distrl.errors import OutOfMemory, StoreError
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
 from distrl.types import Action, Decision, Observation, Press
 from support.rollouts import HANGS_S, Published, ScriptedPolicy, make_batcher
@@ -40,6 +42,35 @@ def test_requests_share_a_batch_up_to_its_size() -> None:
     assert len(ask(batcher, 20)) == 20
     assert policy.batches == [8, 8, 4]
     assert (batcher.num_decisions, batcher.num_batches) == (20, 3)
+
+
+class Narrow(ScriptedPolicy):
+    """Has room for so many at once."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room = room
+
+    def decide(
+        self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
+    ) -> list[Decision]:
+        decisions = super().decide(observations, temperature=temperature, generator=generator)
+        if len(observations) > self._room:
+            raise OutOfMemory("the GPU ran out of memory")
+        return decisions
+
+
+def test_where_there_is_no_room_for_a_batch_smaller_ones_are_decided_from_then_on() -> None:
+    policy = Narrow(3)
+    batcher = make_batcher(policy, batch_size=8)
+    assert len(ask(batcher, 13)) == 13
+    assert policy.batches == [8, 4, 2, 2, 2, 2, 2, 2, 1]
+    assert (batcher.num_decisions, batcher.num_halved) == (13, 2)
+
+
+def test_where_there_is_no_room_for_a_single_one_the_worker_hears_of_it() -> None:
+    with pytest.raises(OutOfMemory):
+        ask(make_batcher(Narrow(0), batch_size=8), 4)
 
 
 def test_a_request_waits_for_others_to_share_its_batch() -> None:

@@ -18,6 +18,12 @@ def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_no_number_is_left_out_of_a_line_and_costs_nothing_else_in_it(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "metrics.jsonl", clock=lambda: 1.0)
+    log.write("learner", loss=float("nan"), norm=float("inf"), updates=3)
+    assert read_events(tmp_path / "metrics.jsonl") == [{"time_s": 1.0, "event": "learner", "updates": 3}]
+
+
 def test_a_new_life_goes_on_in_the_same_log(tmp_path: Path) -> None:
     for life in range(3):
         log = EventLog(tmp_path / "learner.jsonl")

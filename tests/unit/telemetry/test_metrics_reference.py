@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from distrl.algorithms.aride import ARide
-from distrl.config.schema import Config
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.rollout.worker import Worker
@@ -13,29 +12,16 @@ from distrl.runtime import evaluator_role, worker_role
 from distrl.runtime.assembly import make_policy
 from distrl.runtime.learner_role import METRICS_EVERY_UPDATES, PulseReporter
 from distrl.runtime.role import Life
-from distrl.runtime.run_folder import RunFolder
-from distrl.telemetry.events import EventLog, read_events
+from distrl.telemetry.events import read_events
 from distrl.telemetry.metrics import METRICS
-from distrl.telemetry.pulse import Pulse
 from distrl.telemetry.reference import reference
 from support.learners import Workshop, make_version, small_config
+from support.lives import QuietLife
 from support.rollouts import Published, ScriptedPolicy, a_phone, make_parts
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 NOT_METRICS = {"time_s", "event", "role"}
 """What every line of a log has."""
-
-
-class QuietLife(Life):
-    """A life in the process of the test: no signals, no lock, no supervisor."""
-
-    def __init__(self, name: str, path: Path, config: Config) -> None:
-        self.name, self.run, self.config = name, RunFolder(path), config
-        self.pulse = Pulse(path / "pulses", name, interval_s=0.0)
-        self.log, self.metrics = EventLog(path / "log.jsonl"), EventLog(self.run.metrics)
-
-    def orphaned(self) -> bool:
-        return False
 
 
 def reported(life: Life, kind: str) -> set[str]:

@@ -23,6 +23,7 @@ from distrl.policies.pixel.features import Encoded, draw_tint, read_past, read_t
 from distrl.policies.pixel.grammar import KINDS, POINTING, Choice, grid_of, to_action, to_choice
 from distrl.policies.pixel.network import Logits, PixelNetwork
 from distrl.policies.pixel.pictures import PictureRoom
+from distrl.policies.room import memory_errors
 from distrl.policies.seat import Seat
 from distrl.policies.spread import Spread
 from distrl.types import Action, Decision, Observation
@@ -87,7 +88,8 @@ class PixelPolicy:
     def decide(
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
     ) -> list[Decision]:
-        logits = self._logits([self.encode(observation) for observation in observations])
+        with memory_errors("rollout.batch_size", len(observations)):
+            logits = self._logits([self.encode(observation) for observation in observations])
         # Drawn on the CPU, with the generator that everyone passes.
         spread = _spread(logits, temperature or 1.0, torch.device("cpu"))
         choices = spread.sample(generator, greedy=temperature == 0)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-import torch
 from torch import Tensor
 
-from distrl.errors import ConfigError, RoleCrashed
+from distrl.errors import RoleCrashed
+from distrl.policies import room
 
 MOST_IN_A_ROW = 32
 """Answers without numbers after which something is wrong for good."""
 
 
-@contextmanager
-def memory_errors(setting: str, present: int) -> Iterator[None]:
-    """Turn a lack of memory into a `ConfigError` that names what to lower."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        smaller = f"--policy.vlm.{setting} {max(1, present // 2)}" if present > 1 else "policy.vlm.image_max_pixels"
-        raise ConfigError(
-            f"the GPU ran out of memory with policy.vlm.{setting} = {present}",
-            expected="room for the weights and for so many prompts at once",
-            fix=f"lower {smaller}, or set policy.vlm.gradient_checkpointing = true in the learner, or take a smaller model",
-        ) from error
+def memory_errors(setting: str, present: int) -> AbstractContextManager[None]:
+    """Turn a lack of memory into `OutOfMemory` that names what to lower of `policy.vlm`."""
+    return room.memory_errors(
+        f"policy.vlm.{setting}",
+        present,
+        smallest="lower policy.vlm.image_max_pixels",
+        besides="policy.vlm.gradient_checkpointing = true in the learner, a smaller model, ",
+    )
 
 
 class Soundness:

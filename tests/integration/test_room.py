@@ -1,0 +1,116 @@
+"""Too little memory: whoever decides goes on with less at once, and whoever learns hears what to lower."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from distrl.config.schema import WarmStartConfig
+from distrl.errors import OutOfMemory
+from distrl.learner.descent import Descent
+from distrl.learner.studying import study_stream
+from distrl.policies.base import Policy
+from distrl.policies.pixel.study import SheetPool, Study
+from distrl.policies.vlm.generation import Answered, Sampling, generate
+from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.tokens import Inputs
+from distrl.rollout.batching import Batcher
+from distrl.types import Decision, Observation, Tap
+from support.pages import some_sheets
+from support.pixels import TINY, pictured_screens, tiny_pixels
+from support.rollouts import make_batcher
+from support.vlms import seen, tiny_vlm
+
+ROOM = 2
+"""Observations that fit into memory."""
+
+
+def run_out() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def decided(batcher: Batcher, observations: list[Observation]) -> list[Decision]:
+    async def scene() -> list[Decision]:
+        deciding = asyncio.create_task(batcher.run())
+        asking = asyncio.gather(*map(batcher.decide, observations))
+        await asyncio.wait([deciding, asking], return_when=asyncio.FIRST_COMPLETED, timeout=60.0)
+        if deciding.done():
+            asking.cancel()
+            deciding.result()
+        deciding.cancel()
+        return [decision for decision, _ in await asking]
+
+    return asyncio.run(scene())
+
+
+def narrow_vlm(room: int) -> Policy[Any]:
+    def answer(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
+        if len(inputs["input_ids"]) > room:
+            run_out()
+        return generate(network, inputs, sampling)
+
+    return tiny_vlm(generate=answer, decide_batch=8)
+
+
+def narrow_pixels(room: int) -> Policy[Any]:
+    policy = tiny_pixels()
+
+    def look(_module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if len(given[0]) > room:
+            run_out()
+
+    policy.network.register_forward_pre_hook(look)
+    return policy
+
+
+@pytest.mark.parametrize("narrow", [narrow_vlm, narrow_pixels])
+def test_decisions_for_which_there_is_no_room_are_made_in_smaller_batches(narrow: Any) -> None:
+    batcher = make_batcher(narrow(ROOM), batch_size=8)
+    screens = pictured_screens(5) if narrow is narrow_pixels else [seen()] * 5
+    assert len(decided(batcher, screens)) == 5
+    assert (batcher.num_halved, batcher.num_batches) == (1, 1)
+
+
+def test_a_picture_for_which_there_is_no_room_names_what_to_lower() -> None:
+    with pytest.raises(OutOfMemory, match=r"batch of 1 \(rollout\.batch_size\)"):
+        decided(make_batcher(narrow_pixels(0), batch_size=8), pictured_screens(2))
+
+
+def test_a_language_model_that_runs_out_of_memory_half_way_back_names_its_portions() -> None:
+    policy = tiny_vlm(score_batch=4)
+    answer = policy.imitate(seen(), Tap(0.5, 0.05)) or (5, 1)
+    next(weights for weights in policy.network.parameters() if weights.requires_grad).register_hook(lambda _: run_out())
+    with pytest.raises(OutOfMemory, match=r"try: --policy\.vlm\.score_batch 2"):
+        Descent(policy, WarmStartConfig()).step([(policy.encode(seen()), answer)])
+
+
+def test_a_study_that_runs_out_of_memory_names_its_batch() -> None:
+    warm = WarmStartConfig(samples=90, batch=4, questions=4, pool=64)
+    policy = tiny_pixels()
+    study = Study(policy.network, TINY, warm, seed=0)
+    policy.network.state.register_hook(lambda _: run_out())
+    with pytest.raises(OutOfMemory, match=r"try: --warm_start\.batch 2"):
+        study_stream(study, SheetPool(TINY, 64, torch.device("cpu")), Sheets(), warm, Quiet())
+
+
+class Sheets:
+    """Always the same screens."""
+
+    def take(self, give: Any, *, most: int) -> int:
+        give(some_sheets())
+        return 1
+
+    def fill(self, give: Any, *, blocks: int, waiting: Any) -> None:
+        give(some_sheets())
+
+
+class Quiet:
+    def tell(self, now: object) -> None: ...
+
+    def say(self, what: str) -> None: ...
+
+    def alive(self) -> None: ...

@@ -40,6 +40,8 @@ def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: f
     shop.deliver(4)
     first = shop.learner()
     turn(first, 3)
+    for _ in range(30):  # until the average is one of several updates
+        first.update()
     first.save()
     policy = shop.policy
     second = next_life(shop)
@@ -50,7 +52,26 @@ def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: f
             learner.update()
     assert shop.policy is not policy
     assert shop.policy.dump() == policy.dump()
+    assert second.average.dump() == first.average.dump()
     assert second.replay.priorities() == first.replay.priorities()
+
+
+def test_workers_get_the_average_and_the_learner_keeps_its_weights(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(4, Played(success=True))
+    learner = shop.learner()
+    turn(learner, 3)
+    for _ in range(30):
+        learner.update()
+    newest = shop.policy.dump()
+    learner.publish()
+    with learner.average.shown():
+        averaged = shop.policy.dump()
+    published = shop.weights.latest()
+    assert published is not None
+    assert (tmp_path / "weights" / published.file).read_bytes() == averaged
+    assert shop.policy.dump() == newest
+    assert averaged != newest
 
 
 def test_a_resumed_learner_draws_what_the_first_one_would_also_where_the_oldest_have_made_room(tmp_path: Path) -> None:

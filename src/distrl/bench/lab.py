@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
 
@@ -95,13 +96,18 @@ class Lab:
             self._play_chunk()
             self._learn()
 
+    def averaged(self) -> AbstractContextManager[None]:
+        """Let the policy have the weights that would be published next."""
+        return self._learner.average.shown()
+
     def _due(self) -> bool:
         every = self._plan.evaluate_every
         ends = self._played == 0 or self._played >= self._plan.episodes
         return ends or bool(every and self._played % every == 0)
 
     def _evaluate(self, started_s: float) -> Point:
-        found = evaluate(self.policy, self._held_out, Evaluation(config=self._plan.config))
+        with self.averaged():
+            found = evaluate(self.policy, self._held_out, Evaluation(config=self._plan.config))
         return Point(
             episodes=self._played,
             success=sum(t.verdict.success for t in found) / max(1, len(found)),

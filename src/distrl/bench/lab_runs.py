@@ -159,7 +159,8 @@ def do_job(job: LabJob, tell: Callable[[float], None] = lambda share: None, warm
     lab = Lab(plan, held_out(config, budget.tune_tasks, "tune"), warm)
     curve = lab.run(lambda point: tell(point.episodes / budget.episodes))
     tasks = held_out(config, job.test_tasks) if job.test_tasks else []
-    found = outcomes(lab.policy, tasks, config) if tasks else []
+    with lab.averaged():
+        found = outcomes(lab.policy, tasks, config) if tasks else []
     return LabResult(curve=curve, outcomes=found, made_on=this_machine())
 
 

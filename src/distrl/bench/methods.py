@@ -138,8 +138,10 @@ TRIED_TIMED = (
     "Six tries, as for its rival, each a run at equal wall-clock on the tuning tasks (`distrl bench timed_tuning`)."
 )
 OURS = "aride"
-AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
-"""Without the data options, which are ours and not the rivals'."""
+NEWEST = {"learner.average_updates": "0"}
+"""The weights of the last update act, not an average."""
+AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false", **NEWEST}
+"""Without the data options and averaging, which are ours and not the rivals'."""
 PUBLISHED = {
     **AS_PUBLISHED,
     "algorithm.gamma": "0.5",
@@ -163,7 +165,7 @@ AS_IT_CAME = {
 }
 """What a policy gradient needs of the replay, as in configs/ppo.toml."""
 DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
-GENTLE = {"learner.updates_per_episode": "0.5"}
+GENTLE, MANY = {"learner.updates_per_episode": "0.5"}, {"learner.updates_per_episode": "2.0"}
 """Half the default: what every method began its tuning with, and most did best with."""
 LOCKSTEP = {
     "learner.mode": "sync",
@@ -186,10 +188,22 @@ ALGORITHMS = (
     Method(name="filtered_bc", settings=CLONING_TUNED, tuning=f"{TRIED} Best: all successes alike."),
     Method(
         name="digirl, same data",
-        settings={**DIGIRL, **GENTLE, "algorithm.digirl.top_share": "1.0"},
+        settings={**DIGIRL, **GENTLE, **NEWEST, "algorithm.digirl.top_share": "1.0"},
         tuning=f"{TRIED} Best: every surprising episode.",
     ),
-    Method(name="filtered_bc, same data", settings=CLONING, tuning=f"{TRIED} Best: twice the updates."),
+    Method(
+        name="filtered_bc, same data",
+        settings={**CLONING, **NEWEST, **MANY},
+        tuning=f"{TRIED} Best: four times the updates.",
+    ),
+    Method(
+        name="digirl, same options",
+        settings={**DIGIRL, "algorithm.digirl.top_share": "1.0"},
+        tuning="As with the same data, averaged, and with the default's updates.",
+    ),
+    Method(
+        name="filtered_bc, same options", settings={**CLONING}, tuning="As the default, which differs in the algorithm."
+    ),
     Method(
         name="ppo",
         settings={"algorithm.name": "ppo", **GRADIENT},

@@ -97,12 +97,14 @@ def _on_this_machine(config: Config) -> Config:
 
 def load_weights(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
     """Put the weights in and return their version."""
+    from distrl.learner.averaging import put_average
     from distrl.learner.checkpoint import read_checkpoint
     from distrl.learner.weights import WeightsFolder
 
     if checkpoint is not None:
         found = read_checkpoint(checkpoint)
         policy.restore(found.policy, source=str(checkpoint))
+        put_average(policy.network, found.average)
         return found.state.version
     weights = WeightsFolder(folder.weights)
     newest = weights.latest()

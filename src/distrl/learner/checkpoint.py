@@ -23,8 +23,8 @@ from distrl.learner.intake import Counts
 from distrl.policies.base import Policy, Varying
 
 KEEP = 2
-CRITIC = "critic.safetensors"
-"""There only where the algorithm has a critic of its own."""
+CRITIC, AVERAGE = "critic.safetensors", "average.safetensors"
+"""There only where the algorithm has a critic of its own, and where weights are averaged."""
 
 
 class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +55,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: bytes
     critic: bytes = b""
     """What the algorithm trains beside the policy; empty where it trains nothing."""
+    average: bytes = b""
+    """What was last published or would be next; empty: `policy`."""
 
 
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class CheckpointFolder:
         path, draft = self._folder / name, self._folder / f".{name}.partial"
         files = {"policy.safetensors": checkpoint.policy, "optimizer.safetensors": checkpoint.optimizer}
         files |= {CRITIC: checkpoint.critic} if checkpoint.critic else {}
+        files |= {AVERAGE: checkpoint.average} if checkpoint.average else {}
         manifest = _Manifest(
             state=checkpoint.state, sha256={name: sha256(data).hexdigest() for name, data in files.items()}
         )
@@ -110,7 +113,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """The checkpoint in this folder, verified."""
     try:
         manifest = msgspec.json.decode((path / "state.json").read_bytes(), type=_Manifest)
-        names = ["policy.safetensors", "optimizer.safetensors", *({CRITIC} & manifest.sha256.keys())]
+        names = ["policy.safetensors", "optimizer.safetensors", *({CRITIC, AVERAGE} & manifest.sha256.keys())]
         files = {name: (path / name).read_bytes() for name in names}
     except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
@@ -122,6 +125,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         policy=files["policy.safetensors"],
         optimizer=files["optimizer.safetensors"],
         critic=files.get(CRITIC, b""),
+        average=files.get(AVERAGE, b""),
     )
 
 

@@ -19,6 +19,7 @@ from distrl.algorithms.groups import Groups
 from distrl.errors import StoreError
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
+from distrl.learner.averaging import Averaging
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
@@ -56,6 +57,7 @@ class Learner:
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self.practice = Practice(parts, self._groups)
+        self.average = Averaging(parts.policy.network, longest=config.learner.average_updates)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -79,6 +81,7 @@ class Learner:
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
         restore_variation(self._parts.policy, state.variation)
         restore_critic(self._parts.algorithm.critic, checkpoint.critic)
+        self.average.restore(checkpoint.average)
         restore_optimizer(self.practice.stepper.optimizer, checkpoint.optimizer)
         self.practice.stepper.steps.left_out = state.left_out
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
@@ -193,6 +196,7 @@ class Learner:
         if isinstance(learnt, LeftOut):
             self._parts.report.doing(f"leaving out update {self.updates}: {learnt.why}")
             return
+        self.average.follow(self.updates)
         loss, norm = learnt
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
@@ -227,12 +231,13 @@ class Learner:
         return max(config.learner.publish_every_s, self._pace.interval_s(config.replay.max_staleness))
 
     def publish(self) -> None:
-        """Give the present weights to the workers as the next version."""
+        """Give the weights, averaged, to the workers as the next version."""
         self.version += 1
         version = PolicyVersion(
             version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()
         )  # fmt: skip
-        self._parts.weights.publish(self._parts.policy, version)
+        with self.average.shown():
+            self._parts.weights.publish(self._parts.policy, version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
         self._round.begin()
@@ -257,6 +262,7 @@ class Learner:
             policy=self._parts.policy.dump(),
             optimizer=dump_optimizer(self.practice.stepper.optimizer),
             critic=dump_critic(self._parts.algorithm.critic),
+            average=self.average.dump(),
         )
         self._parts.checkpoints.write(checkpoint)
         self._saved_s = self._parts.clock()

@@ -108,6 +108,11 @@ def test_a_language_model_leaves_as_an_adapter_or_whole(
     if form == "adapter":
         settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
         assert settings["base_model_name_or_path"] == "text"
+        assert "`vllm serve models/text --enable-lora --lora-modules phone=FOLDER`" in card
+        assert "`--max-lora-rank` of 4 or" in card
+        assert "write the model's id on its hub" in card  # a bare name resolves nowhere
+    else:
+        assert "vllm serve FOLDER" in card
 
 
 def test_what_cannot_be_exported_ends_in_a_message_and_leaves_nothing(

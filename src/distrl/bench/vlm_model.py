@@ -161,6 +161,17 @@ def with_answer(inputs: dict[str, Tensor], tokens_BA: Tensor) -> dict[str, Tenso
     }
 
 
+def rows_of(whole: dict[str, Tensor], start: int, count: int) -> dict[str, Tensor]:
+    """Some of the prompts, with their pictures."""
+    batch = len(whole["input_ids"])
+
+    def cut(name: str, tensor: Tensor) -> Tensor:
+        each = len(tensor) // batch if name == "pixel_values" else 1
+        return tensor[start * each : (start + count) * each]
+
+    return {name: cut(name, tensor) for name, tensor in whole.items()}
+
+
 def speed_up(model: Any) -> None:
     """Everything that makes a forward faster."""
     fuse_layers(model)

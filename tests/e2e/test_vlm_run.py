@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder
+from distrl.telemetry.events import read_events
 from support.runs import check_exactly_once, distrl, flags, last_json
 from support.vlms import tiny_model
 
@@ -45,6 +49,8 @@ def test_a_vision_language_model_is_cloned_trained_evaluated_and_exported(tmp_pa
     assert summary["episodes"] == check_exactly_once(run) >= 6
     assert (summary["lost_episodes"], summary["restarts"]) == (0, 0)
     assert summary["updates"] > 0
+    (warmed,) = [event for event in read_events(run.log("learner")) if event["event"] == "warm_start"]
+    assert 0 < warmed["examples"] < warmed["shown"]  # the longest answers do not fit into 24 tokens
     check_memory_of_pictures(run)
     assert [path.name for path in run.logs.glob("*.out") if path.stat().st_size] == []  # only bugs write there
     exported = distrl("export", run.path, tmp_path / "out", "--json")
@@ -68,3 +74,17 @@ def test_a_folder_that_is_no_model_is_refused_before_anything_is_written(tmp_pat
     assert "hf download" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("samples", [0, 200])
+def test_a_warm_start_of_which_nothing_can_be_said_ends_the_run_with_the_fix(samples: int, tmp_path: Path) -> None:
+    text = {"policy.vlm.pictures": "false", "policy.vlm.elements": "true", "policy.vlm.history_pictures": 0}
+    short = {"policy.vlm.answer_tokens": 2, "policy.vlm.path": tiny_model("text"), "run.root": tmp_path / "runs"}
+    stream = {"warm_start.samples": samples, "warm_start.processes": 1}
+    done = distrl("train", CONFIG, *flags({**TINY, **text, **short, **stream}))
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"can say none of the [1-9]\d* steps", done.stderr)
+    assert "policy.vlm.answer_tokens above 2" in done.stderr
+    assert "Traceback" not in done.stderr
+    run = RunFolder(next((tmp_path / "runs").glob("*/config.toml")).parent)
+    assert not list(run.weights.glob("*.safetensors"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace as changed
 from safetensors.torch import load_file
 
 from distrl.cli.main import main
@@ -17,6 +20,7 @@ from distrl.config.load import config_hash, dump_toml, load_config
 from distrl.config.schema import Config
 from distrl.evaluation.report import make_report, wilson
 from distrl.experience.durable import replace
+from distrl.experience.frames import FrameStore, reference_of
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.weights import WeightsFolder
@@ -27,7 +31,7 @@ from distrl.runtime.spent import Spent
 from distrl.runtime.summary import summarise
 from support.learners import make_version
 from support.lessons import Played, decided_episode, shown_by_the_oracle, tiny_policy
-from support.vlms import tiny_model
+from support.vlms import PICTURES, tiny_model
 
 SMALL = {"policy.width": 16, "policy.layers": 1, "warm_start.epochs": 2, "warm_start.learning_rate": 0.01}
 NOW = datetime(2026, 1, 2, 3, 4, 5)
@@ -104,6 +108,11 @@ def test_a_language_model_leaves_as_an_adapter_or_whole(
     if form == "adapter":
         settings = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
         assert settings["base_model_name_or_path"] == "text"
+        assert "`vllm serve models/text --enable-lora --lora-modules phone=FOLDER`" in card
+        assert "`--max-lora-rank` of 4 or" in card
+        assert "write the model's id on its hub" in card  # a bare name resolves nowhere
+    else:
+        assert "vllm serve FOLDER" in card
 
 
 def test_what_cannot_be_exported_ends_in_a_message_and_leaves_nothing(
@@ -129,19 +138,20 @@ def test_what_cannot_be_exported_ends_in_a_message_and_leaves_nothing(
 # supervised learning
 
 
-def data_run(root: Path, *, success: bool = True) -> RunFolder:
+def data_run(root: Path, *, success: bool = True, screenshots: Sequence[str] = ("",) * 4) -> RunFolder:
     """A run whose episodes did what the oracle does; the last step of each is undone, and the first two came to nothing."""
     run, _ = make_run(root)
     pairs = shown_by_the_oracle(8)
     with ExperienceStore(run.experience) as store:
-        for number in range(4):
-            store.add(oracle_episode(f"e{number}", pairs[number * 3 : number * 3 + 3], success=success))
+        for number, screenshot in enumerate(screenshots):
+            shown = [
+                (changed(seen, screenshot=screenshot), action) for seen, action in pairs[number * 3 : number * 3 + 3]
+            ]
+            store.add(oracle_episode(f"e{number}", shown, success=success))
     return run
 
 
 def oracle_episode(id: str, pairs: Any, *, success: bool) -> Any:
-    from msgspec.structs import replace as changed
-
     played = decided_episode(tiny_policy(), id, Played(num_steps=len(pairs), success=success))
     steps = tuple(
         changed(
@@ -164,7 +174,8 @@ def test_learning_from_stored_episodes_makes_a_run_that_training_goes_on_from(
     assert main(["sft", str(tmp_path / "my.toml"), "--data", str(data.path), "--warm_start.epochs", "9", "--json"]) == 0
     first = told(capsys)
     assert (first["policy_version"], first["resumed"]) == (0, False)
-    assert 0 < first["examples"] <= 8
+    assert 0 < first["examples"] <= first["steps"] <= 8
+    assert first["damaged_episodes"] == 0
     run = RunFolder(Path(first["run"]))
     learnt, fresh = make_policy(run.config()), make_policy(run.config())
     checkpoint = CheckpointFolder(run.checkpoints).newest()
@@ -212,3 +223,73 @@ def test_what_cannot_be_learnt_from_ends_in_a_message(tmp_path: Path, capsys: py
     for arguments, words in wrong:
         assert main(["sft", *arguments]) == 2
         assert words in capsys.readouterr().err
+
+
+def vlm_file(folder: Path, **settings: Any) -> Path:
+    """A configuration of a tiny language model, whose runs go to `folder / "runs"`."""
+    vlm = {"path": str(tiny_model("text")), "pictures": False, "lora_rank": 4, **settings}
+    flags = {f"policy.vlm.{key}": value for key, value in vlm.items()}
+    flags |= {"policy.kind": "vlm", "rollout.keep_screenshots": vlm["pictures"], "run.root": str(folder / "runs")}
+    config = load_config(None, {**SMALL, **flags})
+    (folder / "my.toml").write_text(dump_toml(config), encoding="utf-8")
+    return folder / "my.toml"
+
+
+def test_where_no_step_can_be_said_nothing_is_published_and_no_run_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = data_run(tmp_path / "data")
+    assert main(["sft", str(vlm_file(tmp_path, answer_tokens=2)), "--data", str(data.path)]) == 2
+    words = capsys.readouterr().err
+    assert "can say none of the 8 steps" in words
+    assert "policy.vlm.answer_tokens above 2" in words
+    assert len(words.splitlines()) <= 4
+    assert not (tmp_path / "runs").exists()
+    run, _ = vlm_run(tmp_path / "others", policy__vlm__answer_tokens=2)
+    assert main(["sft", str(run.path), "--data", str(data.path)]) == 2
+    assert [path.name for path in run.weights.glob("*.safetensors")] == ["v000000.safetensors"]
+
+
+def test_what_can_be_said_in_part_is_learnt_and_told_as_a_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, short = data_run(tmp_path / "data"), vlm_file(tmp_path, answer_tokens=12)
+    assert main(["sft", str(short), "--data", str(data.path), "--warm_start.epochs", "1"]) == 0
+    said = re.search(r"learnt (\d+) of (\d+) steps", capsys.readouterr().out)
+    assert said is not None
+    assert 0 < int(said[1]) < int(said[2]) == 8
+
+
+def test_a_folder_that_is_no_model_leaves_no_run_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = data_run(tmp_path / "data")
+    assert main(["sft", str(vlm_file(tmp_path, path=str(tmp_path))), "--data", str(data.path)]) == 2
+    assert "is no model folder" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_damaged_episodes_are_passed_over_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, (run, _) = data_run(tmp_path / "data"), make_run(tmp_path / "runs")
+    files = sorted(data.experience.glob("episodes/*/*.ep"), key=lambda file: file.name)
+    files[0].write_bytes(b"rubbish")
+    files[1].unlink()
+    assert main(["sft", str(run.path), "--data", str(data.path), "--json"]) == 0
+    found = told(capsys)
+    assert (found["damaged_episodes"], found["steps"]) == (2, 4)
+    assert main(["sft", str(run.path), "--data", str(data.path)]) == 0
+    assert "passed over as damaged: 2 episodes" in capsys.readouterr().out
+    for file in files[2:]:
+        file.unlink()
+    assert main(["sft", str(run.path), "--data", str(data.path)]) == 2
+    assert "4 are damaged" in capsys.readouterr().err
+
+
+def test_an_episode_whose_pictures_are_gone_is_passed_over_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, gone = reference_of(PICTURES["tall"]), reference_of(b"nobody has this one")
+    data = data_run(tmp_path / "data", screenshots=(there, gone, there, there))
+    FrameStore(data.frames).put(PICTURES["tall"])
+    file = vlm_file(tmp_path, path=str(tiny_model("qwen2.5-vl")), pictures=True, elements=False, image_max_pixels=8000)
+    assert main(["sft", str(file), "--data", str(data.path), "--warm_start.epochs", "1", "--json"]) == 0
+    found = told(capsys)
+    assert (found["damaged_episodes"], found["examples"], found["steps"]) == (1, 6, 6)

@@ -2,50 +2,30 @@
 
 Random weights of the real shape, one 728x364 screenshot (338 image tokens) and 160 text tokens a prompt, 24 answer
 tokens. *Stock* is what transformers does by itself: `generate` for decisions; LoRA with gradient checkpointing for
-training. *Ours* are the same weights through `policies.vlm.fast_vision` and `fast_decode`. The outputs are compared:
-each sampled token's log-probability with a plain forward of the stock model, and the gradients of the adapters.
+training. *Ours* are the same weights through `policies.vlm.fast_vision` and `fast_decode`, in a process that is prepared as
+a role's is. Decisions are also measured with adapters, apart and merged, as the workers of a LoRA run make them. Prompts
+come as tensors: tokenising, and preparing pictures, is in none of the figures.
+
+The outputs are compared: each sampled token's log-probability with a plain forward of the stock model, and the gradients
+of the adapters; beside each difference stands what stock's own rounding makes of it, and the difference in float32.
 Without a GPU a tiny model of the same architecture is measured, which shows that it runs and nothing about speed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import torch
-from torch import Tensor
 
 from distrl.bench.base import BenchOptions
-from distrl.bench.vlm_model import (
-    ANSWER_TOKENS,
-    CPU,
-    GPU,
-    NEVER,
-    PICTURE_TOKENS,
-    TEXT_TOKENS,
-    Setting,
-    build_model,
-    matrix_rate,
-    prompts,
-    seconds,
-    speed_up,
-    with_answer,
-    work_of,
-)
+from distrl.bench.vlm_decisions import Speed, decide_all, logprob_difference
+from distrl.bench.vlm_model import ANSWER_TOKENS, CPU, GPU, NEVER, Setting, build_model, matrix_rate, prompts, speed_up
 from distrl.bench.vlm_training import train
-from distrl.policies.vlm.fast_decode import Decoder, Decoding
-from distrl.policies.vlm.fast_layers import restore_layers
-from distrl.policies.vlm.tokens import log_chances
+from distrl.runtime.assembly import prepare_torch
 
 __all__ = ["ANSWER_TOKENS", "CPU", "GPU", "NEVER", "VlmSpeeds", "build_model", "prompts", "run", "speed_up"]
-
-
-class Speed(msgspec.Struct, frozen=True, kw_only=True):
-    """One batch size, ours beside stock."""
-
-    batch: int
-    decisions_per_s: float
-    stock_decisions_per_s: float
 
 
 class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +37,10 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     decisions_per_s: float
     stock_decisions_per_s: float
     decisions_speedup: float
+    lora_decisions_per_s: float
+    stock_lora_decisions_per_s: float
+    lora_decisions_speedup: float
+    merged_decisions_per_s: float
     by_batch: list[Speed]
     train_batch: int
     train_samples_per_s: float
@@ -74,24 +58,28 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     """The same between stock's own sampling and its plain forward: what rounding alone makes of it."""
     max_logprob_difference_fp32: float
     """The same for a shallow model in full precision, where rounding does not hide a mistake."""
+    lora_max_logprob_difference: float
+    """As the first, with adapters beside the weights."""
+    merged_max_logprob_difference: float
+    """Sampled with adapters inside the weights, against a plain stock forward with them beside."""
     gradient_difference: float
     """Norm of the difference of the adapters' gradients over the norm of stock's."""
+    stock_gradient_difference: float
+    """The same between stock on the whole batch and stock on its halves: what rounding alone makes of it."""
+    gradient_difference_fp32: float
+    """Ours against stock for a shallow model in full precision."""
 
 
 def run(options: BenchOptions) -> VlmSpeeds:
     """Measure on the GPU, or show that it runs on the CPU."""
+    prepare_torch()
     setting = GPU if torch.cuda.is_available() else CPU
     torch.manual_seed(0)
-    shallow = _shallow_difference(setting)
+    shallow = _shallow(setting)
     rate = matrix_rate(setting)
-    model = build_model(setting.shape, setting)
-    speeds = [_decisions(model, batch, setting) for batch in setting.batches[: 1 if options.quick else None]]
-    logprob = _logprob_difference(model, setting)
-    own = _stock_difference(model, setting)
-    work = work_of(model)
-    del model
+    decided = decide_all(setting, setting.batches[: 1 if options.quick else None], rate)
     trained = train(setting)
-    first, last = speeds[0], speeds[-1]
+    first, last = decided.speeds[0], decided.speeds[-1]
     return VlmSpeeds(
         model=f"Qwen2.5-VL {setting.shape} shape, random weights",
         device=torch.cuda.get_device_name() if setting.device == "cuda" else "CPU",
@@ -99,93 +87,54 @@ def run(options: BenchOptions) -> VlmSpeeds:
         decisions_per_s=first.decisions_per_s,
         stock_decisions_per_s=first.stock_decisions_per_s,
         decisions_speedup=first.decisions_per_s / first.stock_decisions_per_s,
-        by_batch=speeds,
+        lora_decisions_per_s=first.lora_decisions_per_s,
+        stock_lora_decisions_per_s=first.stock_lora_decisions_per_s,
+        lora_decisions_speedup=first.lora_decisions_per_s / first.stock_lora_decisions_per_s,
+        merged_decisions_per_s=first.merged_decisions_per_s,
+        by_batch=decided.speeds,
         train_batch=setting.train_batch,
         train_samples_per_s=trained.ours,
         stock_train_samples_per_s=trained.stock,
         train_speedup=trained.ours / trained.stock,
         matrix_tflops=rate / 1e12,
-        matrix_rate_share=last.decisions_per_s * work.decision / rate,
-        train_matrix_rate_share=trained.ours * work.sample / rate,
-        max_logprob_difference=logprob[0],
-        mean_logprob_difference=logprob[1],
-        stock_max_logprob_difference=own,
-        max_logprob_difference_fp32=shallow,
+        matrix_rate_share=last.matrix_rate_share,
+        train_matrix_rate_share=trained.ours * decided.work.sample / rate,
+        max_logprob_difference=decided.logprob[0],
+        mean_logprob_difference=decided.logprob[1],
+        stock_max_logprob_difference=decided.stock_logprob,
+        max_logprob_difference_fp32=shallow.logprob,
+        lora_max_logprob_difference=decided.lora_logprob,
+        merged_max_logprob_difference=decided.merged_logprob,
         gradient_difference=trained.gradient_difference,
+        stock_gradient_difference=decided.stock_gradient,
+        gradient_difference_fp32=shallow.gradient,
     )
 
 
-# --- decisions ------------------------------------------------------------------------------------------------------
+class _Shallow(msgspec.Struct, frozen=True, kw_only=True):
+    """Differences where rounding does not hide a mistake."""
+
+    logprob: float
+    gradient: float
 
 
-def _stock_answers(model: Any, inputs: dict[str, Tensor]) -> Tensor:
-    with torch.no_grad():
-        found: Tensor = model.generate(
-            **inputs, do_sample=True, max_new_tokens=ANSWER_TOKENS, min_new_tokens=ANSWER_TOKENS, pad_token_id=0
-        )
-    return found
+def _shallow(setting: Setting) -> _Shallow:
+    shape = "shallow" if setting.device == "cuda" else "tiny"
+    batch, micro = min(8, setting.train_batch), min(4, setting.micro_batch)
+    full = msgspec.structs.replace(
+        setting, shape=shape, dtype="float32", train_batch=batch, micro_batch=micro, repeats=1
+    )
+    with _no_short_numbers():
+        logprob = logprob_difference(build_model(shape, full), full)[0]
+        return _Shallow(logprob=logprob, gradient=train(full).gradient_difference)
 
 
-def _decisions(model: Any, batch: int, setting: Setting) -> Speed:
-    inputs = prompts(model, batch)
-    _as_stock(model)
-    stock_s = seconds(lambda: _stock_answers(model, inputs), setting)
-    decoder = _fast(model, batch)
-    ours_s = seconds(lambda: decoder.answer(inputs), setting)
-    return Speed(batch=batch, decisions_per_s=batch / ours_s, stock_decisions_per_s=batch / stock_s)
-
-
-def _fast(model: Any, batch: int) -> Decoder:
-    speed_up(model)
-    longest = PICTURE_TOKENS + TEXT_TOKENS
-    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=1.0, never=NEVER)
-    return Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding)
-
-
-def _as_stock(model: Any) -> None:
-    """Take everything of ours off the model again."""
-    model.model.language_model.config._attn_implementation = "sdpa"
-    model.model.language_model._forward_pre_hooks.clear()
-    model.model.language_model._forward_pre_hooks_with_kwargs.clear()
-    restore_layers(model)
-
-
-def _logprob_difference(model: Any, setting: Setting) -> tuple[float, float]:
-    """Largest and mean difference between what sampling recorded and what a plain stock forward says."""
-    batch = min(8, setting.batches[0])
-    inputs = prompts(model, batch)
-    answers, _ = _fast(model, batch).answer(inputs)
-    recorded, tokens = answers.logp_BA.clone(), answers.token_BA.clone()
-    _as_stock(model)
-    difference = (_plain_logp(model, inputs, tokens) - recorded).abs()
-    return float(difference.max()), float(difference.mean())
-
-
-def _stock_difference(model: Any, setting: Setting) -> float:
-    inputs = prompts(model, min(8, setting.batches[0]))
-    with torch.no_grad():
-        found = model.generate(
-            **inputs, do_sample=True, max_new_tokens=ANSWER_TOKENS, min_new_tokens=ANSWER_TOKENS, pad_token_id=0,
-            suppress_tokens=list(NEVER), return_dict_in_generate=True, output_logits=True,
-        )  # fmt: skip
-    tokens = found.sequences[:, -ANSWER_TOKENS:]
-    recorded = _chosen(torch.stack(found.logits, dim=1), tokens)
-    return float((_plain_logp(model, inputs, tokens) - recorded).abs().max())
-
-
-def _plain_logp(model: Any, inputs: dict[str, Tensor], tokens_BA: Tensor) -> Tensor:
-    """The tokens' log-probabilities by one forward over prompt and answer."""
-    with torch.no_grad():
-        logits = model(**with_answer(inputs, tokens_BA), logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
-    return _chosen(logits, tokens_BA)
-
-
-def _chosen(logits: Tensor, tokens_BA: Tensor) -> Tensor:
-    logp = log_chances(logits, torch.tensor(NEVER, device=logits.device))
-    return logp.gather(2, tokens_BA[..., None])[..., 0]
-
-
-def _shallow_difference(setting: Setting) -> float:
-    full = msgspec.structs.replace(setting, dtype="float32")
-    model = build_model("shallow" if setting.device == "cuda" else "tiny", full)
-    return _logprob_difference(model, full)[0]
+@contextmanager
+def _no_short_numbers() -> Iterator[None]:
+    """Float32 throughout: left to itself, cuDNN computes stock's patch embedding with shorter numbers."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before

@@ -14,7 +14,7 @@ from distrl.policies.vlm.fast_generation import speed_up
 
 __all__ = [
     "ANSWER_TOKENS", "CPU", "FILLER", "GPU", "NEVER", "PICTURE_TOKENS", "TEXT_TOKENS", "Setting", "Work", "build_model",
-    "matrix_rate", "prompts", "seconds", "speed_up", "with_answer", "work_of",
+    "matrix_rate", "prompts", "rows_of", "seconds", "speed_up", "with_answer", "work_of",
 ]  # fmt: skip
 
 GRID = (52, 26)
@@ -163,3 +163,14 @@ def with_answer(inputs: dict[str, Tensor], tokens_BA: Tensor) -> dict[str, Tenso
         "attention_mask": longer("attention_mask", torch.ones_like(tokens_BA)),
         "mm_token_type_ids": longer("mm_token_type_ids", torch.zeros_like(tokens_BA)),
     }
+
+
+def rows_of(whole: dict[str, Tensor], start: int, count: int) -> dict[str, Tensor]:
+    """Some of the prompts, with their pictures."""
+    batch = len(whole["input_ids"])
+
+    def cut(name: str, tensor: Tensor) -> Tensor:
+        each = len(tensor) // batch if name == "pixel_values" else 1
+        return tensor[start * each : (start + count) * each]
+
+    return {name: cut(name, tensor) for name, tensor in whole.items()}

@@ -14,7 +14,17 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.bench.vlm_model import ANSWER_TOKENS, FILLER, Setting, build_model, prompts, seconds, speed_up, with_answer
+from distrl.bench.vlm_model import (
+    ANSWER_TOKENS,
+    FILLER,
+    Setting,
+    build_model,
+    prompts,
+    rows_of,
+    seconds,
+    speed_up,
+    with_answer,
+)
 from distrl.config.schema import VlmConfig
 from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.faults import Soundness
@@ -99,16 +109,8 @@ def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tenso
 
 def _parts(whole: dict[str, Tensor], size: int) -> list[Part]:
     batch = len(whole["input_ids"])
-    parts = [_rows(whole, start, size, batch) for start in range(0, batch, size)]
+    parts = [rows_of(whole, start, size) for start in range(0, batch, size)]
     return [Part(inputs=part, answers=[*map(tuple, part["input_ids"][:, -ANSWER_TOKENS:].tolist())]) for part in parts]
-
-
-def _rows(whole: dict[str, Tensor], start: int, count: int, batch: int) -> dict[str, Tensor]:
-    def cut(name: str, tensor: Tensor) -> Tensor:
-        each = len(tensor) // batch if name == "pixel_values" else 1
-        return tensor[start * each : (start + count) * each]
-
-    return {name: cut(name, tensor) for name, tensor in whole.items()}
 
 
 def _gradient(network: VlmNetwork) -> Tensor:

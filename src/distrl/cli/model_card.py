@@ -94,7 +94,7 @@ def _use(made: Exported) -> str:
     if made.form == "weights":
         code = _POINTER.format(kind=made.config.policy.kind)
     elif made.form == "adapter":
-        code = _ADAPTER.format(base=_base(made))
+        code = _ADAPTER.format(base=_base(made), rank=made.config.policy.vlm.lora_rank)
     else:
         code = "Any server for this family of models takes this folder, for example `vllm serve FOLDER`.\n"
     return f"## Use\n\n{code}"
@@ -108,10 +108,15 @@ _ADAPTER = """\
 from peft import PeftModel
 from transformers import AutoModelForImageTextToText  # or AutoModelForCausalLM
 
-model = PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained("{base}"), "FOLDER")
+base = "models/{base}"  # where you have it, or its id on a hub
+model = PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained(base), "FOLDER")
 ```
 
-`distrl export RUN FOLDER --merged` writes a whole model instead.
+Or serve them: `vllm serve models/{base} --enable-lora --lora-modules phone=FOLDER`, with a `--max-lora-rank` of {rank} or
+more. `distrl export RUN FOLDER --merged` writes a whole model instead.
+
+`{base}` is the name of the folder that the model was in. Before you publish these files, write the model's id on its hub
+into the head of this card and into `adapter_config.json`.
 """
 
 

@@ -15,10 +15,11 @@ from distrl.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from distrl.config.schema import Config
+    from distrl.experience.frame_memory import RecentFrames
     from distrl.learner.loop import Learner
+    from distrl.learner.successes import Lessons, Successes
     from distrl.policies.base import Policy
     from distrl.runtime.run_folder import RunFolder
-    from distrl.types import Action, Observation
 
 TAKES_CONFIG = True
 LOCK_WAIT_S = 1.0
@@ -33,105 +34,150 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from distrl.cli.main import print_json
-    from distrl.runtime.assembly import prepare_torch
-    from distrl.runtime.locks import take
-    from distrl.runtime.run_folder import open_run
+    from distrl.runtime.assembly import make_policy, prepare_torch
+    from distrl.runtime.run_folder import create_run, open_run
 
     sources = [open_run(path) for path in args.data]
-    pairs = _pairs(sources)
+    found = _successes(sources)
     folder, config = _open(args)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    lock = take(folder.lock("supervisor"), wait_s=LOCK_WAIT_S, what=str(folder.path))
-    try:
-        learner, policy = _learner(folder, config, sources)
+    with ExitStack() as stack:
+        if folder is not None:
+            _hold(folder, stack)
+        sight = _sight(config, [folder, *sources] if folder is not None else sources)
+        policy = make_policy(config, sight, learning=True)
+        lessons = _lessons(policy, found, config)
+        if folder is None:  # not earlier: what cannot be learnt from leaves nothing behind
+            folder = create_run(config, now=datetime.now())
+            _hold(folder, stack)
+        learner = _learner(folder, config, policy, sight)
         resumed = learner.resume()
-        examples, loss = _clone(policy, pairs, config)
+        loss = _clone(policy, lessons, config)
         learner.publish()
         learner.save()
-    finally:
-        lock.release()
-    result = {"run": str(folder.path), "examples": examples, "loss": loss, "policy_version": learner.version}
-    if args.json:
-        print_json({**result, "resumed": resumed})
-    else:
-        print(f"learnt {examples} steps, loss {loss:.3f}; version {learner.version} of {folder.path}")
-        print(f"next: distrl train --resume {folder.path}")
+    result = {
+        "run": str(folder.path),
+        "examples": len(lessons.examples),
+        "steps": lessons.steps,
+        "damaged_episodes": len(lessons.damaged),
+        "loss": loss,
+        "policy_version": learner.version,
+        "resumed": resumed,
+    }
+    _tell(result, lessons.damaged, as_json=args.json)
     return 0
 
 
-def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
+def _tell(result: dict[str, Any], damaged: list[str], *, as_json: bool) -> None:
+    from distrl.cli.main import print_json
+
+    if as_json:
+        print_json(result)
+        return
+    print("learnt {examples} of {steps} steps, loss {loss:.3f}; version {policy_version} of {run}".format(**result))
+    if damaged:
+        print(f"passed over as damaged: {len(damaged)} episodes, the first because {damaged[0]}")
+    print("next: distrl train --resume {run}".format(**result))
+
+
+def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
+    """The run to go on with, None for a new one, and its settings: nothing is written yet."""
+    from distrl.cli.train import check_model
     from distrl.config.load import load_config
     from distrl.runtime.placement import check_devices
-    from distrl.runtime.run_folder import create_run, open_run
+    from distrl.runtime.run_folder import open_run
 
-    if args.run.is_dir():
-        if args.overrides:
-            raise UsageError(
-                "a run keeps its own settings", expected="RUN and --data alone", fix="a TOML file makes a new run"
-            )
-        folder = open_run(args.run)
-        config = folder.config()
-        check_devices(config)
-        return folder, config
-    config = load_config(args.run, args.overrides)
+    folder = open_run(args.run) if args.run.is_dir() else None
+    if folder is not None and args.overrides:
+        raise UsageError(
+            "a run keeps its own settings", expected="RUN and --data alone", fix="a TOML file makes a new run"
+        )
+    config = load_config(args.run, args.overrides) if folder is None else folder.config()
+    check_model(config)
     check_devices(config)
-    return create_run(config, now=datetime.now()), config
+    return folder, config
 
 
-def _pairs(sources: list[RunFolder]) -> list[tuple[Observation, Action]]:
+def _hold(folder: RunFolder, stack: ExitStack) -> None:
+    """Keep everybody else out of the run while `stack` lasts."""
+    from distrl.runtime.locks import take
+
+    stack.callback(take(folder.lock("supervisor"), wait_s=LOCK_WAIT_S, what=str(folder.path)).release)
+
+
+def _successes(sources: list[RunFolder]) -> Successes:
     """What the successful episodes of these runs saw and did."""
     from distrl.experience.store import ExperienceStore
-    from distrl.learner.successes import stored_successes, successful_steps
+    from distrl.learner.successes import read_successes
 
     with ExitStack() as stack:
-        stores = [stack.enter_context(ExperienceStore(source.experience)) for source in sources]
-        pairs = [pair for store in stores for pair in successful_steps(stored_successes(store))]
-    if not pairs:
-        raise StoreError(
-            f"{', '.join(str(source.path) for source in sources)} holds no successful episode",
-            expected="something to imitate",
-            fix="name a run that got further: distrl status RUN",
-        )
-    return pairs
+        found = read_successes(stack.enter_context(ExperienceStore(source.experience)) for source in sources)
+    if not found.episodes:
+        raise _nothing(", ".join(str(source.path) for source in sources), found.damaged)
+    return found
 
 
-def _learner(folder: RunFolder, config: Config, sources: list[RunFolder]) -> tuple[Learner, Policy[Any]]:
+def _nothing(where: str, damaged: list[str]) -> StoreError:
+    passed = f" that can be read; {len(damaged)} are damaged, the first: {damaged[0]}" if damaged else ""
+    return StoreError(
+        f"{where} holds no successful episode{passed}",
+        expected="something to imitate",
+        fix="name a run that got further: distrl status RUN",
+    )
+
+
+def _lessons(policy: Policy[Any], found: Successes, config: Config) -> Lessons:
+    """What the policy can say of it, which is something."""
+    from distrl.learner.sayable import nothing_sayable
+    from distrl.learner.successes import lessons_for
+
+    lessons = lessons_for(policy, found)
+    if not lessons.steps:
+        raise _nothing("--data", lessons.damaged)
+    if not lessons.examples:
+        raise nothing_sayable(lessons.steps, config.policy, otherwise="--data of a run on other tasks")
+    return lessons
+
+
+def _sight(config: Config, runs: list[RunFolder]) -> RecentFrames:
     from distrl.experience.frame_memory import RecentFrames
+    from distrl.runtime.assembly import frames_at_hand
+
+    return RecentFrames(frames_at_hand(config), _Frames(runs))
+
+
+def _learner(folder: RunFolder, config: Config, policy: Policy[Any], sight: RecentFrames) -> Learner:
     from distrl.experience.store import ExperienceStore
     from distrl.learner.checkpoint import CheckpointFolder
     from distrl.learner.demonstrations import camera
     from distrl.learner.loop import Learner, LearnerParts
     from distrl.learner.weights import WeightsFolder
-    from distrl.runtime.assembly import frames_at_hand, make_algorithm, make_fitting, make_policy
+    from distrl.runtime.assembly import make_algorithm, make_fitting
 
-    sight = RecentFrames(frames_at_hand(config), _Frames([folder, *sources]))
-    policy = make_policy(config, sight, learning=True)
-    parts = LearnerParts(
-        config=config,
-        policy=policy,
-        algorithm=make_algorithm(config),
-        store=ExperienceStore(folder.experience),
-        weights=WeightsFolder(folder.weights, keep=config.learner.keep_versions),
-        checkpoints=CheckpointFolder(folder.checkpoints),
-        report=_Words(),
-        fitting=make_fitting(config),
-        look=camera(config, sight),
+    return Learner(
+        LearnerParts(
+            config=config,
+            policy=policy,
+            algorithm=make_algorithm(config),
+            store=ExperienceStore(folder.experience),
+            weights=WeightsFolder(folder.weights, keep=config.learner.keep_versions),
+            checkpoints=CheckpointFolder(folder.checkpoints),
+            report=_Words(),
+            fitting=make_fitting(config),
+            look=camera(config, sight),
+        )
     )
-    return Learner(parts), policy
 
 
-def _clone(policy: Policy[Any], pairs: list[tuple[Observation, Action]], config: Config) -> tuple[int, float]:
-    from distrl.learner.warm_start import clone, examples_for
+def _clone(policy: Policy[Any], lessons: Lessons, config: Config) -> float:
+    from distrl.learner.warm_start import clone
 
-    examples = examples_for(policy, pairs)
-    words = _Words()
-    loss = clone(
-        policy, examples, config.warm_start, random=Random(config.run.seed),
-        tell=lambda now: words.doing(f"learning {len(examples)} steps: {now.share:.0%}, loss {now.loss:.3f}"),
+    words, of = _Words(), f"{len(lessons.examples)} of {lessons.steps} steps"
+    return clone(
+        policy, lessons.examples, config.warm_start, random=Random(config.run.seed),
+        tell=lambda now: words.doing(f"learning {of}: {now.share:.0%}, loss {now.loss:.3f}"),
     )  # fmt: skip
-    return len(examples), loss
 
 
 class _Frames:

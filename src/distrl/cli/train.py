@@ -64,7 +64,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
         config = load_config(args.config, args.overrides)
         _check_tasks(config)
         _check_groups(config)
-        _check_model(config)
+        check_model(config)
         check_devices(config)
         return create_run(config, now=datetime.now()), config
     if args.config is not None:
@@ -76,7 +76,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     folder = open_run(args.resume)
     config = settings_to_resume(folder, args.overrides)
     _check_tasks(config)
-    _check_model(config)
+    check_model(config)
     check_devices(config)
     _refuse_finished(folder, config)
     return folder, config
@@ -103,7 +103,7 @@ def _check_groups(config: Config) -> None:
         )
 
 
-def _check_model(config: Config) -> None:
+def check_model(config: Config) -> None:
     """Raise now, before anything is written, where the folder of a language model is not one."""
     from distrl.policies.vlm.folder import check_folder
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from distrl.algorithms.base import Episode
 from distrl.config.schema import Config, WarmStartConfig
+from distrl.errors import UsageError
 from distrl.learner.course import TELL_EVERY, Stage, follow
 from distrl.learner.demonstrations import Look, demonstrate, demonstration_tasks, no_picture
 from distrl.learner.descent import Descent, Example
@@ -62,7 +63,11 @@ def clone(
 ) -> float:
     """Maximum likelihood on the examples; `tell` hears of every batch. Returns the last epoch's mean loss."""
     if not examples:
-        return 0.0
+        raise UsageError(
+            "there is nothing to clone",
+            expected="a step that the policy can say",
+            fix="demonstrations of other tasks, or none: --warm_start.demonstrations 0",
+        )
     descent, started_s = Descent(policy, config), clock()
     batches = -(-len(examples) // config.batch)
     schedule = torch.optim.lr_scheduler.OneCycleLR(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
+from distrl.config.schema import Config
+from distrl.errors import ConfigError
 from distrl.experience.frame_memory import RecentFrames
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.course import TELL_EVERY
 from distrl.learner.demonstrations import camera, demonstrate, demonstration_tasks
 from distrl.learner.loop import Learner, LearnerParts
+from distrl.learner.sayable import nothing_sayable
 from distrl.learner.stream import DemonstrationStream
 from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
@@ -18,6 +23,16 @@ from distrl.runtime.role import Life
 from distrl.runtime.spent import Collected
 
 METRICS_EVERY_UPDATES = 20
+
+
+class Learnt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a warm start came to."""
+
+    examples: int
+    loss: float
+    """Of the last pass or the last batches."""
+    shown: int | None = None
+    """Steps that were shown, those that the policy cannot say included; None: not counted, as questions were asked."""
 
 
 class PulseReporter:
@@ -122,58 +137,73 @@ def _warm_start(life: Life, parts: LearnerParts, sight: RecentFrames, learner: L
     if not warm_start.demonstrations:
         return
     if not warm_start.samples:
-        samples, loss = _clone_all(life, parts)
+        learnt = _clone_all(life, parts)
     elif parts.config.policy.kind == "pixel":
         from distrl.runtime.study import study  # what one policy needs is not loaded for another
 
         outcome = study(life, parts.policy)
-        samples, loss, learner.practice.rehearse = outcome.samples, outcome.loss, outcome.rehearse
+        learnt, learner.practice.rehearse = Learnt(examples=outcome.samples, loss=outcome.loss), outcome.rehearse
     else:
-        samples, loss = _clone_stream(life, parts, sight)
-    life.log.write("warm_start", demonstrations=warm_start.demonstrations, examples=samples, loss=loss)
+        learnt = _clone_stream(life, parts, sight)
+    life.log.write("warm_start", demonstrations=warm_start.demonstrations, **msgspec.to_builtins(learnt))
 
 
-def _clone_all(life: Life, parts: LearnerParts) -> tuple[int, float]:
-    """Hold all demonstrations in memory and go over them; how many steps they have, and the last loss."""
+def _clone_all(life: Life, parts: LearnerParts) -> Learnt:
+    """Hold all demonstrations in memory and go over them."""
     config = parts.config
     random, tasks = Random(config.run.seed), demonstration_tasks(config)
-    examples = []
+    examples, shown = list[Example](), 0
     for done, task in enumerate(tasks):
         _beat(life, f"watching the oracle: {done} of {len(tasks)} demonstrations")
         pairs = demonstrate([task], config.devices.wild, history=config.rollout.history, look=parts.look)
         examples += examples_for(parts.policy, pairs)
+        shown += len(pairs)
+    if not examples:
+        raise _refusal(config, shown)
+    words = f"cloning {len(examples)} of {shown} steps of {len(tasks)} demonstrations"
 
     def tell(now: Cloned) -> None:
-        _beat(life, f"cloning {len(tasks)} demonstrations: {now.share:.0%}, {now.per_s:.0f}/s, loss {now.loss:.3f}")
+        _beat(life, f"{words}: {now.share:.0%}, {now.per_s:.0f}/s, loss {now.loss:.3f}")
         batch = -(-now.samples // config.warm_start.batch)
         if batch % TELL_EVERY == 0 or now.share == 1.0:
             _write_cloned(life, now)
 
     loss = clone(parts.policy, examples, config.warm_start, random=random, tell=tell)
-    return len(examples), loss
+    return Learnt(examples=len(examples), loss=loss, shown=shown)
 
 
-def _clone_stream(life: Life, parts: LearnerParts, sight: RecentFrames) -> tuple[int, float]:
-    """Clone demonstrations as they are drawn; how many steps there were, and the last loss."""
+def _refusal(config: Config, shown: int) -> ConfigError:
+    return nothing_sayable(shown, config.policy, otherwise="another tasks.suite, or --warm_start.demonstrations 0")
+
+
+def _clone_stream(life: Life, parts: LearnerParts, sight: RecentFrames) -> Learnt:
+    """Clone demonstrations as they are drawn."""
     config, policy = parts.config, parts.policy
     words = "cloning a stream: its processes are starting"
+    num_shown = num_said = 0
 
     def take() -> list[Example]:
+        nonlocal num_shown, num_said
         shown = stream.take(config.warm_start.batch, waiting=lambda: _beat(life, words))
         _beat(life, words)
         for one in shown:
             if one.picture:
                 sight.put(one.picture)
-        return examples_for(policy, ((one.observation, one.action) for one in shown))
+        examples = examples_for(policy, ((one.observation, one.action) for one in shown))
+        num_shown, num_said = num_shown + len(shown), num_said + len(examples)
+        if not num_said:
+            raise _refusal(config, num_shown)
+        return examples
 
     def tell(now: Cloned) -> None:
         nonlocal words
-        words = f"cloning a stream: {now.share:.0%}, {now.samples} steps, {now.per_s:.0f}/s, loss {now.loss:.3f}"
+        steps = f"{now.samples} of {num_shown} steps"
+        words = f"cloning a stream: {now.share:.0%}, {steps}, {now.per_s:.0f}/s, loss {now.loss:.3f}"
         _write_cloned(life, now)
 
     with DemonstrationStream(config, random=Random(config.run.seed)) as stream:
         last = clone_stream(policy, take, config.warm_start, tell=tell)
-    return last.samples, last.loss
+    return Learnt(examples=last.samples, loss=last.loss, shown=num_shown)
 
 
 def _write_cloned(life: Life, now: Cloned) -> None:

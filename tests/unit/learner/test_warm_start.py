@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from distrl.config.schema import Config, TasksConfig, WarmStartConfig
-from distrl.errors import OutOfMemory, RoleCrashed
+from distrl.errors import OutOfMemory, RoleCrashed, UsageError
 from distrl.learner.course import RISE, pace
 from distrl.learner.descent import Descent
 from distrl.learner.finite_steps import MOST_IN_A_ROW
@@ -109,6 +109,11 @@ def test_what_the_grammar_cannot_say_is_left_out_of_the_examples() -> None:
     pairs = demonstrate(TASKS[:1], UNRULY, history=6)
     unsaid = (pairs[0][0], Finish(answer="nothing on this screen says so"))
     assert len(examples_for(policy, [unsaid, *pairs])) == len(pairs)
+
+
+def test_nothing_to_clone_is_refused_and_not_called_learnt() -> None:
+    with pytest.raises(UsageError, match=r"(?s)nothing to clone.*--warm_start\.demonstrations 0"):
+        clone(tiny_policy(), [], WarmStartConfig(epochs=2), random=Random(0), tell=lambda now: None)
 
 
 def spoil(policy: PointerPolicy, batches: set[int]) -> None:

@@ -1,0 +1,109 @@
+"""`distrl bench vlm` on a tiny model: it runs without a GPU, and its figures and pages say what they are there to say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from distrl.bench import vlm_decisions
+from distrl.bench.vlm_adapters import adapt
+from distrl.bench.vlm_decisions import logprob_difference
+from distrl.bench.vlm_model import CPU, build_model, prompts
+from distrl.cli.main import main
+from distrl.policies.vlm.merging import Merging
+
+PROMISED = {
+    "model", "batch", "decisions_per_s", "stock_decisions_per_s", "train_samples_per_s", "stock_train_samples_per_s",
+    "matrix_rate_share", "max_logprob_difference",
+}  # fmt: skip
+"""Names that readers of results files rely on."""
+
+
+def tiny() -> Any:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    return build_model("tiny", CPU)
+
+
+@pytest.fixture
+def cudnn() -> Any:
+    """cuDNN's attention as torch has it by itself, before and after the test."""
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    yield
+    torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+def test_a_quick_look_gives_every_figure_and_measures_as_the_roles_compute(
+    cudnn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered: list[bool] = []
+    stock = vlm_decisions._stock_answers
+
+    def watched(model: Any, inputs: Any) -> torch.Tensor:
+        answered.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return stock(model, inputs)
+
+    monkeypatch.setattr(vlm_decisions, "_stock_answers", watched)
+    assert main(["bench", "vlm", "--quick", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found.keys() >= PROMISED
+    (row,) = found["by_batch"]
+    speeds = [value for name, value in (*found.items(), *row.items()) if name.endswith("_per_s")]
+    assert len(speeds) == 7 + 5
+    assert min(speeds) > 0
+    assert row["decisions_per_s"] == found["decisions_per_s"]
+    # In float32 no figure has rounding to hide behind.
+    differences = {name: value for name, value in found.items() if "_difference" in name}
+    assert len(differences) == 9
+    assert max(differences.values()) < 1e-4, differences
+    assert found["stock_gradient_difference"] > 0  # sums in another order
+    # The roles do without cuDNN's attention, and stock transformers has it.
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert answered
+    assert all(answered)
+
+
+def test_the_adapters_of_the_measurement_have_an_effect() -> None:
+    model = tiny()
+    inputs = prompts(model, 1)
+    with torch.no_grad():
+        before = model(**inputs, logits_to_keep=1).logits
+        adapted = adapt(model)
+        after = model(**inputs, logits_to_keep=1).logits
+        assert not torch.allclose(before, after, atol=1e-4)
+        Merging(adapted).join()
+        torch.testing.assert_close(model(**inputs, logits_to_keep=1).logits, after, atol=1e-5, rtol=1e-4)
+
+
+def test_answers_of_weights_that_the_adapters_did_not_make_are_noticed() -> None:
+    model = tiny()
+    adapted = adapt(model)
+
+    class Careless(Merging):
+        def join(self) -> None:
+            super().join()
+            with torch.no_grad():
+                adapted.get_base_model().model.language_model.layers[0].mlp.down_proj.base_layer.weight.mul_(1.5)
+
+    assert logprob_difference(model, CPU, Merging(adapted))[0] < 1e-4
+    assert logprob_difference(model, CPU, Careless(adapted))[0] > 1e-3
+
+
+def test_the_pages_show_the_figures_of_the_results_file_at_every_batch_size() -> None:
+    root = Path(__file__).parents[2]
+    kept = json.loads((root / "docs" / "results" / "vlm.json").read_text(encoding="utf-8"))
+    readme, page = ((root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/vlm.md"))
+    for row in kept["by_batch"]:
+        ours, stock = row["decisions_per_s"], row["stock_decisions_per_s"]
+        assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in readme
+        share = kept["matrix_rate_share"] * ours / kept["by_batch"][-1]["decisions_per_s"]
+        speed = f"| {stock:.1f} | {ours:.1f} | {ours / stock:.1f} × | {100 * share:.0f} % |"
+        assert f"| decisions per second, batch {row['batch']} {speed}" in page
+    ours, stock = kept["train_samples_per_s"], kept["stock_train_samples_per_s"]
+    share = 100 * kept["train_matrix_rate_share"]
+    assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in readme
+    assert f"| {stock:.1f} | {ours:.1f} | {ours / stock:.1f} × | {share:.0f} % |" in page

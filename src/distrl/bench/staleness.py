@@ -19,7 +19,7 @@ import numpy as np
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, band, begin, generator, hash_all
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
-from distrl.bench.methods import FIRST, GRADIENT, HASTE, NEWEST, LabBudget, Method, resolve
+from distrl.bench.methods import FIRST, GRADIENT, HASTE, NEWEST, ONE_EACH, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.statistics import Interval, difference, interval, relative
@@ -47,7 +47,7 @@ PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0", *
 ASKED = 8
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
 """Versions of lag in `staleness`."""
-STALE_LAB = LabBudget(episodes=768, chunk=8, evaluate_every=384, tune_tasks=100)
+STALE_LAB = LabBudget(episodes=768, chunk=8, evaluate_every=384, tune_tasks=100, settings=ONE_EACH)
 QUICK_STALE_LAB = LabBudget(
     episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
 )

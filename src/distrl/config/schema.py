@@ -165,7 +165,7 @@ class LearnerConfig(Section, frozen=True):
     """Trajectories per update."""
     first_update_episodes: Count = 64
     """Episodes to have before the first update."""
-    updates_per_episode: Positive = 1.0
+    updates_per_episode: Positive = 2.0
     """Most updates per arrived episode: more of them over-fit what has been seen."""
     rise_updates: CountOrNone = 0
     """Updates over which the learning rate rises to its full height, so that first steps do not undo a warm start; 0: it starts there."""

@@ -142,7 +142,7 @@ TRIED_TIMED = (
     "Six tries, as for its rival, each a run at equal wall-clock on the tuning tasks (`distrl bench timed_tuning`)."
 )
 OURS = "aride"
-NEWEST = {"learner.average_updates": "0"}
+NEWEST = {"learner.average_episodes": "0"}
 """The weights of the last update act, not an average."""
 AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false", **NEWEST}
 """Without the data options and averaging, which are ours and not the rivals'."""

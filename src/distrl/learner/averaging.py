@@ -1,9 +1,10 @@
 """Weights averaged over the last updates, which is what workers and evaluations get.
 
-    average += (weights - average) / window,    window = min(learner.average_updates, updates / 10), at least 1
+    average += (weights - average) / window,    window = learner.average_episodes * updates / episodes
 
-Updates on small and stale samples throw the weights to and fro; their average follows none of these throws. The window
-grows with the run, so that a short one is not held back by where it began.
+but a tenth of all updates at most, so that a short run is not held back by where it began, and 1 at least. Many updates
+on few episodes throw the weights to and fro; their average follows none of these throws. Where updates are scarcer than
+episodes there is little to average, and what acts stays fresh.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from torch import Tensor, nn
 from distrl.errors import StoreError
 
 GROWTH = 0.1
-"""Updates of the window for each update of the run, until it is as long as it may be."""
+"""Longest window, as a share of all updates."""
 
 
 class Averaging:
     """The average of a network's trained weights; that of nothing where it is switched off."""
 
-    def __init__(self, network: nn.Module, *, longest: int) -> None:
-        self._longest = longest
+    def __init__(self, network: nn.Module, *, episodes: int) -> None:
+        self._episodes = episodes
         trained = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
-        self._weights = trained if longest > 1 else {}
+        self._weights = trained if episodes else {}
         self._average: dict[str, Tensor] = {}
 
-    def follow(self, updates: int) -> None:
-        """Take the weights after so many updates in."""
+    def follow(self, *, updates: int, episodes: int) -> None:
+        """Take the weights in, after so many updates on so many episodes."""
         if not self._weights:
             return
         present = {name: weights.detach() for name, weights in self._weights.items()}
         if not self._average:
             self._average = {name: weights.clone() for name, weights in present.items()}
-        window = max(1.0, min(self._longest, GROWTH * updates))
+        window = max(1.0, min(self._episodes * updates / max(1, episodes), GROWTH * updates))
         torch._foreach_lerp_(list(self._average.values()), list(present.values()), 1.0 / window)
 
     @contextmanager

@@ -57,7 +57,7 @@ class Learner:
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self.practice = Practice(parts, self._groups)
-        self.average = Averaging(parts.policy.network, longest=config.learner.average_updates)
+        self.average = Averaging(parts.policy.network, episodes=config.learner.average_episodes)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -196,7 +196,7 @@ class Learner:
         if isinstance(learnt, LeftOut):
             self._parts.report.doing(f"leaving out update {self.updates}: {learnt.why}")
             return
-        self.average.follow(self.updates)
+        self.average.follow(updates=self.updates, episodes=self.episodes)
         loss, norm = learnt
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)

@@ -34,7 +34,7 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("rename_share", [0.0, 0.5])
 def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: float, tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)
+    shop = Workshop(tmp_path, small_config(learner={"average_episodes": 50}))
     shop.make_policy = lambda: PointerPolicy(PolicyConfig(width=16, layers=1, rename_share=rename_share), seed=0)
     shop.deliver(4, Played(success=True))
     shop.deliver(4)
@@ -57,7 +57,7 @@ def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: f
 
 
 def test_workers_get_the_average_and_the_learner_keeps_its_weights(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)
+    shop = Workshop(tmp_path, small_config(learner={"average_episodes": 50}))
     shop.deliver(4, Played(success=True))
     learner = shop.learner()
     turn(learner, 3)

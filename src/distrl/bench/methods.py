@@ -134,18 +134,12 @@ TRIED = (
     "earlier, smaller tries with A-RIDE."
 )
 
-AVERAGED = (
-    "Best: four times the updates, the default since. Averaging came after these, by four more tries with the same seed, "
-    "and has two rows of its own with the rivals' algorithms."
-)
 TRIED_TIMED = (
     "Six tries, as for its rival, each a run at equal wall-clock on the tuning tasks (`distrl bench timed_tuning`)."
 )
 OURS = "aride"
-NEWEST = {"learner.average_episodes": "0"}
-"""The weights of the last update act, not an average."""
-AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false", **NEWEST}
-"""Without the data options and averaging, which are ours and not the rivals'."""
+AS_PUBLISHED = {"data.cut": "false", "data.hindsight": "false", "warm_start.keep": "false"}
+"""Without the data options, which are ours and not the rivals'."""
 PUBLISHED = {
     **AS_PUBLISHED,
     "algorithm.gamma": "0.5",
@@ -189,28 +183,18 @@ CLONING_TUNED = {**CLONING, **AS_PUBLISHED, **GENTLE, **ALIKE}
 GRADIENT = {**AS_IT_CAME, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.00005"}
 
 ALGORITHMS = (
-    Method(name=OURS, tuning=f"{TRIED} {AVERAGED}"),
+    Method(name=OURS, tuning=f"{TRIED} Best: four times the updates, the default since."),
     Method(name="digirl", settings=DIGIRL_TUNED, tuning=f"{TRIED} Best: a fifth of the learning rate."),
     Method(name="filtered_bc", settings=CLONING_TUNED, tuning=f"{TRIED} Best: all successes alike."),
     Method(
         name="digirl, same data",
-        settings={**DIGIRL, **GENTLE, **NEWEST, "algorithm.digirl.top_share": "1.0"},
+        settings={**DIGIRL, **GENTLE, "algorithm.digirl.top_share": "1.0"},
         tuning=f"{TRIED} Best: every surprising episode.",
     ),
     Method(
         name="filtered_bc, same data",
-        settings={**CLONING, **NEWEST},
-        tuning=f"{TRIED} Best: four times the updates.",
-    ),
-    Method(
-        name="digirl, same options",
-        settings={**DIGIRL, "algorithm.digirl.top_share": "1.0"},
-        tuning="None of its own: as with the same data, averaged, with the default's updates.",
-    ),
-    Method(
-        name="filtered_bc, same options",
         settings=CLONING,
-        tuning="None of its own: the default with another algorithm.",
+        tuning=f"{TRIED} Best: four times the updates.",
     ),
     Method(
         name="ppo",

@@ -2,7 +2,7 @@
 
 In the laboratory the acting policy lags a fixed number of versions behind the learner. An episode can be sampled for as
 many versions after its arrival whatever the lag, so that the lag is all that differs; successes are not kept beyond
-that, words are not renamed, and weights are not averaged, so that the ratio is 1 where nothing is stale.
+that, and words are not renamed, so that the ratio is 1 where nothing is stale.
 
 The default imitates successes and has no ratio in its policy term: what it corrects is the critic alone. Two policy
 gradients stand beside it, for which the correction is in the policy term: A-RIDE with signed advantages, as published,
@@ -19,7 +19,7 @@ import numpy as np
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, band, begin, generator, hash_all
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
-from distrl.bench.methods import FIRST, GRADIENT, HASTE, NEWEST, ONE_EACH, LabBudget, Method, resolve
+from distrl.bench.methods import FIRST, GRADIENT, HASTE, ONE_EACH, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.statistics import Interval, difference, interval, relative
@@ -42,7 +42,7 @@ CORRECTIONS = {
 EVERYWHERE = ("corrected", "uncorrected")
 """Those of them that are run at every bound; the others at 0 and at the one that is asked about."""
 PAIRS = {"corrected": "uncorrected", "signed_corrected": "signed_uncorrected", "ppo_corrected": "ppo_uncorrected"}
-PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0", **NEWEST}
+PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0"}
 """So that the lag is all that makes data stale."""
 ASKED = 8
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)

@@ -23,7 +23,6 @@ from distrl.bench.methods import (
     DIGIRL,
     GENTLE,
     HASTE,
-    NEWEST,
     OURS,
     TUNING_SEED,
     LabBudget,
@@ -35,11 +34,11 @@ from distrl.bench.parts import parts_for
 TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
 CANDIDATES = (
-    Method(name=OURS, settings={**GENTLE, **NEWEST}),
+    Method(name=OURS, settings=GENTLE),
     Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
     Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
-    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE, **NEWEST}),
-    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE, **NEWEST}),
+    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
+    Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
     Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
     Method(
         name="grpo",

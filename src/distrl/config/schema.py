@@ -171,7 +171,7 @@ class LearnerConfig(Section, frozen=True):
     """Updates over which the learning rate rises to its full height, so that first steps do not undo a warm start; 0: it starts there."""
     fall_share: Share = 0.0
     """Last share of the run's budget (`run.minutes` or `run.episodes`) over which the learning rate falls to nothing, so that the last version is a settled one; 0: it does not fall."""
-    average_episodes: CountOrNone = 50
+    average_episodes: CountOrNone = 0
     """Workers and evaluations get the weights averaged over the updates that came with about so many last episodes, and over a tenth of all updates at most; 0: those of the last update."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""

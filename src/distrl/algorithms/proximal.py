@@ -6,14 +6,14 @@ anew from the weights that it goes on with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from distrl.policies.base import Policy
+from distrl.policies.standing_in import standing_in
 
 
 class Proximal:
@@ -37,20 +37,8 @@ class Proximal:
         """Log-probabilities of the choices; None where the present policy is the proximal one."""
         if self._same:
             return None
-        with self._in_place():
+        with standing_in(self._trained(), self._weights):
             return self._policy.score(encoded, choices).logp_N
-
-    @contextmanager
-    def _in_place(self) -> Iterator[None]:
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def _swap(self) -> None:
-        for number, weights in enumerate(self._trained()):
-            weights.data, self._weights[number] = self._weights[number], weights.data
 
     def _trained(self) -> list[torch.nn.Parameter]:
         return [weights for weights in self._policy.network.parameters() if weights.requires_grad]

@@ -1,4 +1,4 @@
-"""Weights averaged over the last updates, which is what workers and evaluations get.
+"""Weights averaged over the last updates: what workers and evaluations get where `learner.average_episodes` is above 0.
 
     average += (weights - average) / window,    window = learner.average_episodes * updates / episodes
 
@@ -9,14 +9,15 @@ episodes there is little to average, and what acts stays fresh.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from distrl.errors import StoreError
+from distrl.policies.standing_in import standing_in
 
 GROWTH = 0.1
 """Longest window, as a share of all updates."""
@@ -29,42 +30,35 @@ class Averaging:
         self._episodes = episodes
         trained = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
         self._weights = trained if episodes else {}
-        self._average: dict[str, Tensor] = {}
+        self._average = list[Tensor]()
+        """In the order of the weights; empty before the first update."""
 
     def follow(self, *, updates: int, episodes: int) -> None:
         """Take the weights in, after so many updates on so many episodes."""
         if not self._weights:
             return
-        present = {name: weights.detach() for name, weights in self._weights.items()}
+        present = [weights.detach() for weights in self._weights.values()]
         if not self._average:
-            self._average = {name: weights.clone() for name, weights in present.items()}
+            self._average = [weights.clone() for weights in present]
         window = max(1.0, min(self._episodes * updates / max(1, episodes), GROWTH * updates))
-        torch._foreach_lerp_(list(self._average.values()), list(present.values()), 1.0 / window)
+        torch._foreach_lerp_(self._average, present, 1.0 / window)
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
+    def shown(self) -> AbstractContextManager[None]:
         """Let the network have the average for a while; nothing may be learnt meanwhile."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    def _swap(self) -> None:
-        for name, average in self._average.items():
-            weights = self._weights[name]
-            self._average[name], weights.data = weights.data, average
+        return standing_in(list(self._weights.values()), self._average) if self._average else nullcontext()
 
     def dump(self) -> bytes:
         """The average as a safetensors file; empty where there is none."""
-        return save({name: tensor.contiguous() for name, tensor in self._average.items()}) if self._average else b""
+        held = dict(zip(self._weights, (tensor.contiguous() for tensor in self._average), strict=False))
+        return save(held) if held else b""
 
     def restore(self, data: bytes) -> None:
         """Go on from what `dump` gave; from the present weights where it gave nothing."""
-        found = _matched(data, self._weights) if data and self._weights else {}
-        weights = self._weights if found else {}
-        # In the order of the weights: a file sorts by name.
-        self._average = {name: torch.empty_like(one.data).copy_(found[name]) for name, one in weights.items()}
+        if not data or not self._weights:
+            self._average = []
+            return
+        found = _matched(data, self._weights)
+        self._average = [torch.empty_like(one.data).copy_(found[name]) for name, one in self._weights.items()]
 
 
 def put_average(network: nn.Module, data: bytes) -> None:

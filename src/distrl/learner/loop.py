@@ -231,7 +231,7 @@ class Learner:
         return max(config.learner.publish_every_s, self._pace.interval_s(config.replay.max_staleness))
 
     def publish(self) -> None:
-        """Give the weights, averaged, to the workers as the next version."""
+        """Give the present weights, or their average, to the workers as the next version."""
         self.version += 1
         version = PolicyVersion(
             version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()

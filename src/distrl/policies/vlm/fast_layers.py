@@ -20,6 +20,8 @@ from distrl.policies.vlm.adapters import ADAPTER
 
 WIDTH_STEP = 64
 """Inner widths are filled up to a multiple of this."""
+KERNELS = 64
+"""How many forms of the joined gate a process may compile; beyond that it computes them in two steps."""
 
 
 def fuse_layers(model: nn.Module) -> int:
@@ -99,4 +101,6 @@ def _plain_gate(gate: Tensor, up: Tensor) -> Tensor:
 
 @cache
 def _joined_gate() -> Any:
+    # One kernel for each kind of numbers, of layout and of gradients: more than the compiler makes of one function by itself.
+    torch._dynamo.config.recompile_limit = max(KERNELS, torch._dynamo.config.recompile_limit)
     return torch.compile(_plain_gate, dynamic=True)

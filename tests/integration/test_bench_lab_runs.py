@@ -9,8 +9,9 @@ import pytest
 
 from distrl.bench import lab_runs
 from distrl.bench.lab_runs import Entry, LabResult, Ran, made_on, run_labs
-from distrl.bench.methods import Arena, LabBudget, Method
+from distrl.bench.methods import Arena, LabBudget, Method, resolve
 from distrl.bench.parts import Parts
+from distrl.errors import DistrlError
 
 TINY = {
     "policy.width": "16", "policy.layers": "1", "warm_start.demonstrations": "4", "warm_start.epochs": "1",
@@ -89,3 +90,23 @@ def test_whether_a_warm_start_was_made_or_found_changes_nothing(tmp_path: Path) 
     assert [point.losses for point in first[0].results[0].curve] == [
         point.losses for point in again[0].results[0].curve
     ]
+
+
+def test_runs_of_one_seed_from_different_machines_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = iter(["here", "here", "here", "there"])
+
+    def pretend(what: str, works: list[lab_runs.Work], crew: object) -> None:
+        for work in works:
+            lab_runs.keep_result(Path(work.command[-1]), LabResult(curve=[], outcomes=[True], made_on=next(places)))
+
+    monkeypatch.setattr(lab_runs, "do_all", pretend)
+    assert len(run_labs([ARIDE, CLONE], BUDGET, 1, Parts(tmp_path))) == 2
+    with pytest.raises(DistrlError, match="seed 1 were made on different machines: here; there"):
+        run_labs([ARIDE, CLONE], BUDGET, 2, Parts(tmp_path))
+
+
+def test_what_a_method_sets_stands_over_what_the_budget_sets() -> None:
+    own = Entry(method=Method(name="own", settings={"policy.width": "32"}), arena=ARENA)
+    assert (resolve(*own.layers(BUDGET)).policy.width, resolve(*ARIDE.layers(BUDGET)).policy.width) == (32, 16)

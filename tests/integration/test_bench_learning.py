@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +16,11 @@ from distrl.bench.base import BenchOptions, describe, find, keep
 from distrl.bench.lab import Point
 from distrl.bench.lab_runs import Entry, LabResult, Ran
 from distrl.bench.matcher import GivenAway
-from distrl.bench.methods import ARENAS, CLOCK, EVERYDAY, LAB, Arena, Method
+from distrl.bench.methods import ARENAS, CLOCK, EVERYDAY, LAB, TUNING_SEED, Arena, LabBudget, Method, resolve
 from distrl.bench.staleness import BOUNDS, CORRECTIONS, STALE_LAB
 from distrl.bench.timed_runs import Timed
 from distrl.bench.timed_versions import TimedResult
+from distrl.config.schema import Config
 from distrl.errors import UsageError
 from support.summaries import a_summary
 
@@ -125,13 +128,6 @@ def test_each_method_is_also_raced_to_where_it_ends_itself() -> None:
     assert lower[0] > 2.5, "ours passes 0.3 on its way to more"
 
 
-def test_the_target_is_most_of_what_the_rival_gained() -> None:
-    rival = np.tile(np.linspace(0.1, 0.6, 11), (5, 1))
-    end = (0.55 + 0.6) / 2
-    assert efficiency.choose_target(rival) == pytest.approx(0.1 + 0.9 * (end - 0.1))
-    assert efficiency.choose_target(np.full((5, 11), 0.3)) == pytest.approx(0.32), "above the start in any case"
-
-
 def test_a_rival_that_does_not_get_there_makes_the_speedup_a_lower_bound() -> None:
     lazy = timed(SYNC, reaches_at_s=1e9)
     found = efficiency.sum_up([timed(OURS, reaches_at_s=300.0), lazy], CLOCK)
@@ -140,26 +136,6 @@ def test_a_rival_that_does_not_get_there_makes_the_speedup_a_lower_bound() -> No
     assert found.speedup_vs_digirl_sync == pytest.approx(CLOCK.wall_s / found.wall_s["aride"], rel=0.01)
     assert found.low is not None
     assert found.high is None, "it may be any faster than that"
-
-
-def test_an_earlier_target_is_reached_earlier() -> None:
-    race = efficiency.Race(rival=timed(SYNC, reaches_at_s=CLOCK.wall_s), budget=CLOCK)
-    ours, theirs = timed(OURS, reaches_at_s=CLOCK.wall_s / 3), timed(SYNC, reaches_at_s=CLOCK.wall_s)
-    assert race.speedup(ours, theirs, 0.5).value == pytest.approx(3.0, rel=0.2)
-    assert efficiency.choose_target(theirs.curve_SK(), 0.5) < efficiency.choose_target(theirs.curve_SK(), 0.9)
-
-
-def test_censoring_of_ours_is_said_as_well() -> None:
-    assert efficiency.bound_of(0, 0) == "exact"
-    assert efficiency.bound_of(2, 0) == "upper"
-    assert efficiency.bound_of(1, 3) == "unknown"
-
-
-def test_without_digirl_the_speedups_over_the_others_are_there() -> None:
-    other = timed(Method(name="aride_sync"), reaches_at_s=600.0)
-    found = efficiency.sum_up([timed(OURS, reaches_at_s=200.0), other], CLOCK)
-    assert (found.rival, found.speedup_vs_digirl_sync, found.bound) == ("aride_sync", None, None)
-    assert found.speedup["aride_sync"] is not None
 
 
 # --- ablation ---------------------------------------------------------------------------------------------------------
@@ -193,8 +169,6 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
     shares = {
         "corrected": [0.6, 0.6, 0.6, 0.6, 0.6, 0.6],
         "uncorrected": [0.6, 0.4, 0.6, 0.6, 0.6, 0.6],
-        "signed_corrected": [0.5, 0.4],
-        "signed_uncorrected": [0.5, 0.2],
         "ppo_corrected": [0.5, 0.5],
         "ppo_uncorrected": [0.5, 0.3],
     }
@@ -202,9 +176,9 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
     assert found.bounds == [0, 1, 2, 4, 8, 16]
     assert (found.corrected, found.uncorrected) == (shares["corrected"], shares["uncorrected"])
     assert found.tolerated["corrected"] == 16
-    assert found.tolerated["uncorrected"] == found.tolerated["signed_corrected"] == 0
-    assert set(found.correction_at_8) == {"corrected", "signed_corrected", "ppo_corrected"}
-    gained, lost = found.correction_at_8["signed_corrected"], found.loss_at_8["ppo_uncorrected"]
+    assert found.tolerated["uncorrected"] == found.tolerated["ppo_uncorrected"] == 0
+    assert set(found.correction_at_8) == {"corrected", "ppo_corrected"}
+    gained, lost = found.correction_at_8["ppo_corrected"], found.loss_at_8["ppo_uncorrected"]
     assert gained is not None
     assert lost is not None
     assert (gained[0], lost[0]) == (pytest.approx(0.2), pytest.approx(-0.2))
@@ -220,17 +194,55 @@ def test_a_lag_leaves_episodes_as_long_in_the_replay_as_no_lag_and_nothing_else_
 # --- tuning -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_best_try_is_that_with_the_best_mean_over_all_arenas() -> None:
-    shares = {"a": (0.5, 0.1), "b": (0.2, 0.5)}
-    runs = [
-        ran(Method(name=f"aride: {name}"), both[number], arena=arena)
-        for number, arena in enumerate(ARENAS)
-        for name, both in shares.items()
+def pretend_labs(score: Callable[[Config, str], float]) -> Callable[..., list[Ran]]:
+    """Laboratory runs that come to what `score` says of their configuration and arena."""
+
+    def run_labs(entries: list[Entry], budget: LabBudget, seeds: int, parts: object, *, first_seed: int) -> list[Ran]:
+        assert first_seed == TUNING_SEED
+        found = [resolve(*entry.layers(budget)) for entry in entries]
+        ends = [score(config, entry.arena.name) for config, entry in zip(found, entries, strict=True)]
+        return [tuned(entry, end) for entry, end in zip(entries, ends, strict=True)]
+
+    return run_labs
+
+
+def tuned(entry: Entry, end: float) -> Ran:
+    points = [
+        Point(episodes=played, success=share, train_success=0.0, updates=0, wall_s=0.0, losses={})
+        for played, share in ((0, 0.25), (768, end))
     ]
-    found = tuning.sum_up(runs, LAB)
-    assert found.best == {"aride": "b"}
-    assert found.tries["aride"]["a"] == {"everyday": 0.5, "shopping": 0.1, "mean": 0.3}
-    assert found.tries_each == 2
+    return Ran(entry=entry, results=[LabResult(curve=points, outcomes=[], made_on="here")])
+
+
+def test_a_search_goes_on_from_the_best_of_each_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Best at a learning rate between two that are tried first, with two updates, and with neither of its own changes."""
+
+    def score(config: Config, arena: str) -> float:
+        rate, updates = config.learner.learning_rate, config.learner.updates_per_episode
+        off = abs(math.log10(rate) - math.log10(4e-4)) + abs(updates - 2.0) + 10 * config.replay.balance
+        return round((0.9 if arena == "everyday" else 0.5) - 0.01 * off - 0.1 * (config.replay.alpha == 0), 4)
+
+    monkeypatch.setattr(tuning, "run_labs", pretend_labs(score))
+    found = tuning.run(BenchOptions(out=tmp_path))
+    assert found.tries_each == 8
+    assert {len(tries) for tries in found.tries.values()} == {8}, "as many for every method"
+    assert found.kept["aride"] == ["learning rate 0.0002", "learning rate 0.0005", "2.0 updates per episode"]
+    assert found.chosen["aride"] == {"learner.learning_rate": "0.0005", "learner.updates_per_episode": "2.0"}
+    assert found.tries["aride"]["2.0 updates per episode"] == {"everyday": 0.899, "shopping": 0.499, "mean": 0.699}
+    assert found.start == {"everyday": 0.25, "shopping": 0.25, "mean": 0.25}
+    assert found.made_on == {"here": 7 * 8 * len(ARENAS)}
+
+
+@pytest.mark.parametrize(("liked", "last"), [(1.0, "0.003"), (1e-9, "0.00001")])
+def test_a_best_rate_at_an_end_is_followed_beyond_it(
+    liked: float, last: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def score(config: Config, arena: str) -> float:
+        return 0.5 - 0.01 * abs(math.log10(config.learner.learning_rate) - math.log10(liked))
+
+    monkeypatch.setattr(tuning, "run_labs", pretend_labs(score))
+    found = tuning.run(BenchOptions(out=tmp_path))
+    assert all(chosen["learner.learning_rate"] == last for chosen in found.chosen.values())
 
 
 def test_the_best_try_at_equal_wall_clock_is_that_which_ends_highest() -> None:

@@ -34,7 +34,7 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("rename_share", [0.0, 0.5])
 def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: float, tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, small_config(learner={"average_episodes": 50}))
+    shop = Workshop(tmp_path, small_config(learner={"average_updates": 50}))
     shop.make_policy = lambda: PointerPolicy(PolicyConfig(width=16, layers=1, rename_share=rename_share), seed=0)
     shop.deliver(4, Played(success=True))
     shop.deliver(4)
@@ -56,22 +56,28 @@ def test_a_resumed_learner_goes_on_exactly_as_the_first_one_does(rename_share: f
     assert second.replay.priorities() == first.replay.priorities()
 
 
-def test_workers_get_the_average_and_the_learner_keeps_its_weights(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, small_config(learner={"average_episodes": 50}))
+def test_workers_get_the_newest_weights_and_a_run_ends_with_their_average(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(learner={"average_updates": 50}))
     shop.deliver(4, Played(success=True))
     learner = shop.learner()
     turn(learner, 3)
     for _ in range(30):
         learner.update()
     newest = shop.policy.dump()
-    learner.publish()
     with learner.average.shown():
         averaged = shop.policy.dump()
-    published = shop.weights.latest()
-    assert published is not None
-    assert (tmp_path / "weights" / published.file).read_bytes() == averaged
-    assert shop.policy.dump() == newest
     assert averaged != newest
+    learner.publish()
+    assert published(shop, tmp_path) == newest
+    learner.run(stopping=lambda: True)
+    assert published(shop, tmp_path) == averaged
+    assert shop.policy.dump() == newest
+
+
+def published(shop: Workshop, folder: Path) -> bytes:
+    version = shop.weights.latest()
+    assert version is not None
+    return (folder / "weights" / version.file).read_bytes()
 
 
 def test_a_resumed_learner_draws_what_the_first_one_would_also_where_the_oldest_have_made_room(tmp_path: Path) -> None:

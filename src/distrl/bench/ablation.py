@@ -37,7 +37,7 @@ VARIANTS = (
     Method(name="positive advantages", settings={"algorithm.advantage": "positive"}),
     Method(name="all certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
     Method(name="rare templates favoured", settings={"replay.balance": "0.5"}),
-    Method(name="averaged weights act", settings={"learner.average_episodes": "50"}),
+    Method(name="weights not averaged at the end", settings={"learner.average_updates": "0"}),
     Method(name="no renaming of words", settings={"policy.rename_share": "0"}),
     Method(name="as published", settings=PUBLISHED),
 )

@@ -1,21 +1,18 @@
 """`distrl bench efficiency`: how long each method trains until it fulfils as many held-out tasks as its synchronous rival.
 
-The target is most of what the rival gains within the budget. A seed whose smoothed curve never gets there counts as if
-it did at the end of the budget ("censored"): of the rival that makes the speed-up a lower bound, of ours an upper one,
-`bound` says which, and the other end of the interval is open. Intervals come from a bootstrap over seeds in which the
-target is set anew by each draw.
+The target is most of what the rival gains within the budget, seed by seed (`race`). Since that may be little, ours is
+also raced to most of what every other method gains itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from distrl.bench.base import BenchOptions
-from distrl.bench.comparison import Row, band, begin, generator, hash_all, row
+from distrl.bench.comparison import Row, band, begin, generator, hash_all
 from distrl.bench.methods import (
     CLOCK,
     FIRST,
@@ -30,42 +27,38 @@ from distrl.bench.methods import (
 )
 from distrl.bench.parts import Parts, parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
-from distrl.bench.statistics import Floats, Interval, Reached, interval, iqm, smooth, time_to
+from distrl.bench.race import TARGET_SHARE, Bound, Times, speedup, targets, times_to
+from distrl.bench.statistics import Floats, Interval, iqm
 from distrl.bench.timed_runs import Timed, layers, run_timed
 from distrl.config.schema import Config
-from distrl.experience.sumtree import Ints
 from distrl.runtime.summary import Summary
-
-TARGET_SHARE = 0.9
-"""Of the rival's gain: its very last point is reached by half of its seeds, and by chance."""
-DRAWS = 1000
-SHORTEST_S = 1.0
-"""Who starts at the target took this long: nothing is infinitely fast."""
-LEAST_GAIN = 0.02
-"""The target lies at least this far above the start, also where the rival learned nothing."""
-
-Bound = Literal["exact", "lower", "upper", "unknown"]
 
 
 class EfficiencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of training until the target, and how many times fewer than others we need."""
 
     target_success: float
+    """IQM over the seeds, each of which has its own."""
     rival: str
     """Whose gain set the target."""
+    start: float
+    """Success of the first version, which is the same for all methods of a seed (IQM over seeds)."""
+    end: dict[str, float]
+    """Success at the end of the budget, on all test tasks."""
     wall_s: dict[str, float]
-    """IQM over seeds by method, from the first published version on."""
-    wall_s_interval: dict[str, list[float | None]]
-    speedup_vs_digirl_sync: float | None
+    """IQM over seeds by method, from the first published version on; a seed that never gets there counts as the budget."""
+    moments_s: list[float]
+    """When versions were judged: a time is the first of these at which the target was reached."""
+    speedup_vs_digirl_sync: float
     low: float | None
     high: float | None
-    bound: Bound | None
+    bound: Bound
     """What the censored seeds make of that speed-up."""
-    speedup: dict[str, Row | None]
+    speedup: dict[str, Row]
     """Against every other method."""
-    speedup_at: dict[str, Row | None]
+    speedup_at: dict[str, Row]
     """Against the rival, where the target is another share of its gain."""
-    speedup_to_their_end: dict[str, Row | None]
+    speedup_to_their_end: dict[str, Row]
     """Against every other method, where the target is as much of what that method itself gains."""
     censored: dict[str, int]
     """Seeds that did not reach the target within the budget."""
@@ -107,34 +100,26 @@ def schemes(quick: bool) -> Sequence[Method]:
 def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
     """Times to the target and their ratios."""
     by_name = {one.method.name: one for one in runs}
-    rival = RIVAL if RIVAL in by_name else runs[-1].method.name
-    target = choose_target(by_name[rival].curve_SK())
-    reached = {name: times_to(target, one, budget) for name, one in by_name.items()}
-    wall_s = {name: [np.array([one.wall_s for one in found])] for name, found in reached.items()}
-    censored = {name: sum(one.censored for one in found) for name, found in reached.items()}
-    intervals = {name: interval(times, generator()).row() for name, times in wall_s.items()}
+    target_S = targets(by_name[RIVAL].curve_SK())
+    times = {name: _times(one, target_S) for name, one in by_name.items()}
     others = [name for name in by_name if name != OURS]
-    race = Race(rival=by_name[rival], budget=budget)
-    speedup = {name: row(race.speedup(by_name[OURS], by_name[name])) for name in others}
-    digirl = speedup.get(RIVAL) or [None, None, None]
+    faster = {name: speedup(times[OURS], times[name], generator()) for name in others}
+    digirl, bound = faster[RIVAL]
     return EfficiencyFigures(
-        target_success=round(target, 4),
-        rival=rival,
-        wall_s={name: float(np.round(iqm(times[0]), 1)) for name, times in wall_s.items()},
-        wall_s_interval={name: found[1:] for name, found in intervals.items()},
-        speedup_vs_digirl_sync=digirl[0],
-        low=digirl[1],
-        high=digirl[2],
-        bound=bound_of(censored[OURS], censored[RIVAL]) if RIVAL in censored else None,
-        speedup=speedup,
-        speedup_at={
-            f"{share:.0%}": row(race.speedup(by_name[OURS], by_name[rival], share))
-            for share in (0.5, 0.75, TARGET_SHARE)
-        },
-        speedup_to_their_end={
-            name: row(Race(rival=by_name[name], budget=budget).speedup(by_name[OURS], by_name[name])) for name in others
-        },
-        censored=censored,
+        target_success=round(float(iqm(target_S)), 4),
+        rival=RIVAL,
+        start=round(float(iqm(by_name[OURS].curve_SK()[:, 0])), 4),
+        end={name: round(float(iqm(one.outcomes_ST().mean(axis=1))), 4) for name, one in by_name.items()},
+        wall_s={name: round(float(iqm(found.least_S)), 1) for name, found in times.items()},
+        moments_s=by_name[OURS].wall_s_K().tolist(),
+        speedup_vs_digirl_sync=round(digirl.value, 4),
+        low=digirl.low,
+        high=digirl.high,
+        bound=bound,
+        speedup={name: found.row() for name, (found, _) in faster.items()},
+        speedup_at={f"{share:.0%}": _race(by_name, RIVAL, share).row() for share in (0.5, 0.75, TARGET_SHARE)},
+        speedup_to_their_end={name: _race(by_name, name, TARGET_SHARE).row() for name in others},
+        censored={name: found.censored for name, found in times.items()},
         episodes=_mean_of(runs, lambda summary: summary.episodes),
         device_utilisation=_mean_of(runs, lambda summary: summary.device_utilisation),
         restarts=sum(found.summary.restarts for one in runs for found in one.results),
@@ -146,52 +131,15 @@ def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
     )
 
 
-def choose_target(rival_SK: Floats, share: float = TARGET_SHARE) -> float:
-    """Most of the way from where the rival began to where its smoothed curves end."""
-    curves_SK = np.array([smooth(curve_K) for curve_K in rival_SK])
-    start, end = float(iqm(rival_SK[:, 0])), float(iqm(curves_SK[:, -1]))
-    return start + max(LEAST_GAIN, share * (end - start))
+def _race(by_name: Mapping[str, Timed], rival: str, share: float) -> Interval:
+    """Ours against one that runs to a share of its own gain."""
+    target_S = targets(by_name[rival].curve_SK(), share)
+    ours, theirs = (_times(by_name[name], target_S) for name in (OURS, rival))
+    return speedup(ours, theirs, generator())[0]
 
 
-class Race(msgspec.Struct, frozen=True, kw_only=True):
-    """Two methods on their way to what the rival gains."""
-
-    rival: Timed
-    budget: TimedBudget
-
-    def speedup(self, ours: Timed, theirs: Timed, share: float = TARGET_SHARE) -> Interval:
-        """Their time over ours, of the same seeds; an end that censored seeds leave open is None."""
-        random, num = generator(), len(ours.results)
-        seeds_DS = random.integers(num, size=(DRAWS, num))
-        found = np.array([self._ratio(ours, theirs, share, seeds_S)[0] for seeds_S in seeds_DS])
-        low, high = np.quantile(found, [0.025, 0.975], method="inverted_cdf")
-        value, bound = self._ratio(ours, theirs, share, np.arange(num))
-        return Interval(
-            value=value,
-            low=None if bound in ("upper", "unknown") else float(low),
-            high=None if bound in ("lower", "unknown") else float(high),
-        )
-
-    def _ratio(self, ours: Timed, theirs: Timed, share: float, seeds_S: Ints) -> tuple[float, Bound]:
-        target = choose_target(self.rival.curve_SK()[seeds_S], share)
-        mine, other = (times_to(target, one, self.budget, seeds_S) for one in (ours, theirs))
-        theirs_s, ours_s = (float(iqm([one.wall_s for one in found])) for found in (other, mine))
-        return theirs_s / max(ours_s, SHORTEST_S), bound_of(
-            sum(one.censored for one in mine), sum(one.censored for one in other)
-        )
-
-
-def times_to(target: float, timed: Timed, budget: TimedBudget, seeds_S: Ints | None = None) -> list[Reached]:
-    """When each seed, or each of `seeds_S`, reached the target."""
-    curve_SK = timed.curve_SK() if seeds_S is None else timed.curve_SK()[seeds_S]
-    return [time_to(target, timed.wall_s_K(), success_K, budget_s=budget.wall_s) for success_K in curve_SK]
-
-
-def bound_of(ours_censored: int, theirs_censored: int) -> Bound:
-    """What censored seeds make of their time over ours."""
-    if ours_censored and theirs_censored:
-        return "unknown"
-    return "upper" if ours_censored else "lower" if theirs_censored else "exact"
+def _times(timed: Timed, target_S: Floats) -> Times:
+    return times_to(target_S, timed.wall_s_K(), timed.curve_SK())
 
 
 def configs(runs: Sequence[Timed], budget: TimedBudget) -> list[Config]:

@@ -97,7 +97,7 @@ class Lab:
             self._learn()
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Let the policy have the weights that would be published next."""
+        """Let the policy have the weights that a run would end with."""
         return self._learner.average.shown()
 
     def _due(self) -> bool:

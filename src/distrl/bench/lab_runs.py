@@ -26,6 +26,7 @@ from distrl.bench.outcomes import outcomes
 from distrl.bench.parts import Parts, code_version, keep_result, read_share, read_sheet, tell_share
 from distrl.bench.statistics import Floats
 from distrl.config.schema import Config
+from distrl.errors import DistrlError
 from distrl.evaluation.evaluate import held_out
 from distrl.experience.durable import replace
 from distrl.policies.base import Policy
@@ -60,13 +61,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     method: Method
     arena: Arena
     settings: dict[str, str] = {}
-    """On top of the method's and the budget's."""
+    """On top of the budget's and the method's."""
     lag: int | None = None
     """Instead of the budget's."""
 
     def layers(self, budget: LabBudget) -> list[dict[str, str]]:
         """What decides its configuration, but for the seed."""
-        return [self.arena.settings, self.method.settings, budget.settings, self.settings]
+        return [self.arena.settings, budget.settings, self.method.settings, self.settings]
 
     @property
     def label(self) -> str:
@@ -106,9 +107,22 @@ def run_labs(
     ]
     crew = Crew(at_once=num_cores(), say=say_on_stderr, before_each=parts.check_code)
     do_all(f"runs of {budget.episodes} episodes", list(_missing(labelled, parts)), crew)
-    return [
+    runs = [
         Ran(entry=entry, results=[_result(parts, job) for job in row]) for entry, row in zip(entries, rows, strict=True)
     ]
+    for n in range(seeds):
+        _refuse_mixture(first_seed + n, {ran.results[n].made_on for ran in runs})
+    return runs
+
+
+def _refuse_mixture(seed: int, made_on: set[str]) -> None:
+    """All runs of a seed are compared with each other, and other machines round other numbers from the warm start on."""
+    if len(made_on) > 1:
+        raise DistrlError(
+            f"the runs of seed {seed} were made on different machines: {'; '.join(sorted(made_on))}",
+            expected="all runs of one seed from one kind of machine: only there they begin with the same policy",
+            fix="remove the parts of one machine, or the folder .parts, and start again",
+        )
 
 
 def _job(entry: Entry, budget: LabBudget, seed: int) -> LabJob:

@@ -48,7 +48,7 @@ class Parts:
     def __init__(self, folder: Path, code: Callable[[], str] | None = None) -> None:
         self._folder, self._code_now = folder, code or code_version
         self._code = self._code_now()
-        with storage_errors(folder):
+        with storage_errors(folder, flag="--out"):
             folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, job: msgspec.Struct, ending: str) -> Path:
@@ -75,7 +75,7 @@ class Parts:
         path = self.path(job, ".job")
         path.with_suffix(PROGRESS).unlink(missing_ok=True)  # of an attempt that came to nothing
         sheet = Sheet(code=self._code, kind=_kind(job), job=msgspec.Raw(msgspec.json.encode(job)))
-        with storage_errors(self._folder):
+        with storage_errors(self._folder, flag="--out"):
             replace(path, msgspec.json.encode(sheet))
         return path
 

@@ -126,7 +126,7 @@ def _draw_bar(axes: Axes, bar: Bar, number: int) -> None:
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write the picture as `name`.png and `name`.svg."""
     files = [folder / f"{name}.png", folder / f"{name}.svg"]
-    with storage_errors(folder), _style():
+    with storage_errors(folder, flag="--out"), _style():
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
             # Without the date, the same figures make the same file.

@@ -4,9 +4,8 @@ In the laboratory the acting policy lags a fixed number of versions behind the l
 many versions after its arrival whatever the lag, so that the lag is all that differs; successes are not kept beyond
 that, and words are not renamed, so that the ratio is 1 where nothing is stale.
 
-The default imitates successes and has no ratio in its policy term: what it corrects is the critic alone. Two policy
-gradients stand beside it, for which the correction is in the policy term: A-RIDE with signed advantages, as published,
-and PPO with decoupled clipping.
+The default imitates successes and has no ratio in its policy term: what it corrects is the critic alone. A policy
+gradient stands beside it, PPO with decoupled clipping, for which the correction is in the policy term.
 """
 
 from __future__ import annotations
@@ -24,24 +23,17 @@ from distrl.bench.parts import parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.statistics import Interval, difference, interval, relative
 
-GRADIENT_FORM = {"algorithm.advantage": "signed", "algorithm.learn_from": "all", "data.hindsight": "false"}
 STALE_PPO = {"algorithm.name": "ppo", **GRADIENT}
 CORRECTIONS = {
     "corrected": Method(name="default: ratios in the targets", settings={"algorithm.importance": "targets"}),
     "uncorrected": Method(name="default: no ratios", settings={"algorithm.importance": "none"}),
-    "signed_corrected": Method(
-        name="signed advantages: ratios everywhere", settings={**GRADIENT_FORM, "algorithm.importance": "full"}
-    ),
-    "signed_uncorrected": Method(
-        name="signed advantages: no ratios", settings={**GRADIENT_FORM, "algorithm.importance": "none"}
-    ),
     "ppo_corrected": Method(name="PPO: decoupled", settings=STALE_PPO),
     "ppo_uncorrected": Method(name="PPO: no ratios", settings={**STALE_PPO, "algorithm.importance": "none"}),
 }
 """Rows of `staleness`."""
 EVERYWHERE = ("corrected", "uncorrected")
 """Those of them that are run at every bound; the others at 0 and at the one that is asked about."""
-PAIRS = {"corrected": "uncorrected", "signed_corrected": "signed_uncorrected", "ppo_corrected": "ppo_uncorrected"}
+PAIRS = {"corrected": "uncorrected", "ppo_corrected": "ppo_uncorrected"}
 PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0"}
 """So that the lag is all that makes data stale."""
 ASKED = 8
@@ -56,7 +48,7 @@ WINDOW = 16
 """Versions after its arrival for which an episode can be sampled."""
 MARGIN = 0.1
 """A lag is tolerated where the whole interval shows a relative loss of less than this."""
-TUNING = "Every lag keeps the settings of the default, which were chosen at a lag of 2; none was tuned again."
+TUNING = "Every lag keeps the settings of its method, which were chosen at a lag of 2; none was tuned again."
 
 Runs = Mapping[str, Mapping[int, Ran]]
 """By form and correction, the run at each bound."""
@@ -76,7 +68,7 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     loss_at_8: dict[str, Row | None]
     """By form, success at the lag of 8 less that at 0, seed by seed and task by task."""
     correction_at_8: dict[str, Row | None]
-    """What correcting adds at the lag of 8: the default, and each policy gradient."""
+    """What correcting adds at the lag of 8."""
     tolerated: dict[str, int]
     """The largest bound up to which success is not lower by 10 % or more than at 0."""
     seeds: int

@@ -1,11 +1,12 @@
-"""Figures over a few seeds with honest intervals: interquartile means, bootstrap, censored times. Pure numpy.
+"""Figures over a few seeds with honest intervals: interquartile means and their bootstrap. Pure numpy.
 
 Definitions follow Agarwal et al. (arXiv 2108.13264), "rliable". The interquartile mean (IQM) is the mean of the middle
 half: a quarter of the values, rounded down, is cut off at each end, so of five values the middle three count and of
 three all. Over several strata (suites) it is the mean of their IQMs, so that a hard suite counts as much as an easy one.
 Intervals are 95 % percentiles of a stratified bootstrap: within each stratum (a suite) seeds are drawn with
 replacement and, where the outcomes of single tasks are given, tasks too. Two methods are compared on the same drawn
-seeds and tasks. With three to five seeds such intervals are known to be somewhat narrow.
+seeds and tasks. With few seeds such intervals are known to be narrow: in a simulation, nominal 95 % covered the true value in
+89 % of the cases with five seeds and in 73 % with three, where an interval is hardly more than the range.
 """
 
 from __future__ import annotations
@@ -132,38 +133,6 @@ def _refuse_unlike(methods: Sequence[Strata]) -> None:
         )
     for shape in shapes[0]:
         need_seeds(shape[0])
-
-
-# --- time to a target -------------------------------------------------------------------------------------------------
-
-
-class Reached(msgspec.Struct, frozen=True, kw_only=True):
-    """When a curve first came to the target."""
-
-    wall_s: float
-    censored: bool
-    """It never did: `wall_s` is the budget, and the true time is longer."""
-
-
-def smooth(success_K: Floats) -> Floats:
-    """Each point averaged with its neighbours; the first, which nothing has been learned before, as it is."""
-    padded = np.pad(success_K, 1, constant_values=np.nan)
-    mean_K = np.nanmean(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
-    return np.concatenate([success_K[:1], mean_K[1:]])
-
-
-def time_to(target: float, wall_s_K: Floats, success_K: Floats, *, budget_s: float) -> Reached:
-    """When the smoothed curve first reaches `target`, straight between its points; censored at the budget."""
-    curve_K = smooth(success_K)
-    above = np.flatnonzero((curve_K >= target) & (wall_s_K <= budget_s))
-    if not len(above):
-        return Reached(wall_s=budget_s, censored=True)
-    at = int(above[0])
-    if at == 0:
-        return Reached(wall_s=float(wall_s_K[0]), censored=False)
-    before, after = curve_K[at - 1], curve_K[at]
-    share = (target - before) / (after - before)
-    return Reached(wall_s=float(wall_s_K[at - 1] + share * (wall_s_K[at] - wall_s_K[at - 1])), censored=False)
 
 
 def _finite(bound: float) -> float | None:

@@ -83,7 +83,8 @@ def evaluate_run(job: TimedJob, run: RunFolder, tell: Callable[[float], None] = 
 
 def moments(budget: TimedBudget) -> list[float]:
     """The moments that count, in seconds since the first version."""
-    return [budget.wall_s * point / budget.points for point in range(budget.points + 1)]
+    regular = (budget.wall_s * point / budget.points for point in range(budget.points + 1))
+    return sorted({*regular, *budget.early_s})
 
 
 def published_by(run: RunFolder) -> list[PolicyVersion]:

@@ -1,12 +1,14 @@
 """`distrl bench tuning`: how the settings of the compared methods were chosen, with as many tries for each of them.
 
-Every try is a laboratory run on the tuning split, with a seed that no reported figure has. The mean over all arenas
-decides, and the tables of `methods` hold what came of it. `distrl bench timed_tuning` does the same for equal wall-clock.
+Every try is a laboratory run on the tuning split, with a seed that no reported figure has; the mean over all arenas
+decides. A method's search goes step by step, each step from the best that was found before it: three learning rates, one
+more beyond or between them, two numbers of updates per episode, and two changes of its own. The tables of `methods` hold
+what came of it. `distrl bench timed_tuning` does the same for equal wall-clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -21,17 +23,20 @@ from distrl.bench.methods import (
     AS_PUBLISHED,
     CLONING,
     DIGIRL,
+    EVEN,
     GENTLE,
     HASTE,
     OURS,
     TUNING_SEED,
+    Arena,
     LabBudget,
     Method,
+    Settings,
     resolve,
 )
 from distrl.bench.parts import parts_for
 
-TUNING_LAB = LabBudget(episodes=1024, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
+TUNING_LAB = LabBudget(episodes=768, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
 CANDIDATES = (
     Method(name=OURS, settings=GENTLE),
@@ -45,46 +50,91 @@ CANDIDATES = (
         settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
     ),
 )
-"""What tuning began with."""
-COMMON_TRIES = (
-    Method(name="as it is"),
-    Method(name="twice the learning rate", settings={"learner.learning_rate": "0.002"}),
-    Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
-    Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
-    Method(name="twice the updates", settings={"learner.updates_per_episode": "1.0"}),
-    Method(name="four times the updates", settings={"learner.updates_per_episode": "2.0"}),
-)
+"""What tuning begins with."""
+
+
+def _rate(rate: str) -> Method:
+    return Method(name=f"learning rate {rate}", settings={"learner.learning_rate": rate})
+
+
+def _updates(number: str) -> Method:
+    return Method(name=f"{number} updates per episode", settings={"learner.updates_per_episode": number})
+
+
+RATES = ("0.001", "0.0002", "0.00005")
+ONE_MORE = {"0.001": "0.003", "0.0002": "0.0005", "0.00005": "0.00001"}
+"""By the best of these: beyond it where it is at an end, and above it where it is not."""
 RARE = Method(name="rare templates favoured", settings={"replay.balance": "0.5"})
-PLAIN = Method(
-    name="words not renamed, a fifth of the learning rate",
-    settings={"policy.rename_share": "0", "learner.learning_rate": "0.0002"},
-)
+PLAIN = Method(name="words not renamed", settings={"policy.rename_share": "0"})
+FRESH = Method(name="nothing older than 3 versions", settings={"replay.max_staleness": "3"})
 OWN_TRIES = {
     "aride": (RARE, Method(name="certain-bad steps pushed down", settings={"algorithm.push_down": "certain"})),
     "digirl": (
         Method(name="every surprising episode", settings={"algorithm.digirl.top_share": "1.0"}),
-        Method(name="the most surprising tenth", settings={"algorithm.digirl.top_share": "0.1"}),
+        Method(name="successes kept and drawn as failures are", settings=EVEN),
     ),
-    "filtered_bc": (
-        RARE,
-        Method(name="all successes alike", settings=ALIKE),
-    ),
-    "ppo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
-    "grpo": (PLAIN, Method(name="a twentieth of the learning rate", settings={"learner.learning_rate": "0.00005"})),
+    "filtered_bc": (RARE, Method(name="all successes alike", settings=ALIKE)),
+    "ppo": (PLAIN, FRESH),
+    "grpo": (PLAIN, FRESH),
 }
-"""What was tried for each algorithm, on top of what its settings were before: the same number for all."""
-
-
 MEAN = "mean"
+
+
+class Search(msgspec.Struct, kw_only=True):
+    """How far the search for a method's settings has come."""
+
+    method: Method
+    chosen: dict[str, str] = {}
+    """On top of the method's own."""
+    kept: list[str] = []
+    """Names of the tries that these are of."""
+    tries: dict[str, dict[str, float]] = {}
+    """Success in each arena, and the mean of them."""
+
+    @property
+    def best(self) -> float:
+        """Of all tries so far."""
+        return max((row[MEAN] for row in self.tries.values()), default=-1.0)
+
+    def take(self, tried: Sequence[tuple[Method, dict[str, float]]]) -> None:
+        """Note the tries of one step, and go on from the best of them where it is the best of all."""
+        before = self.best
+        rows = {one.name: {**row, MEAN: round(sum(row.values()) / len(row), 4)} for one, row in tried}
+        best = max((one for one, _ in tried), key=lambda one: rows[one.name][MEAN])
+        self.tries = {**self.tries, **rows}
+        if rows[best.name][MEAN] > before:
+            self.chosen, self.kept = {**self.chosen, **best.settings}, [*self.kept, best.name]
+
+    def entry(self, one: Method, arena: Arena) -> Entry:
+        """A try in an arena, from where the search stands."""
+        return Entry(
+            method=replace(self.method, name=f"{self.method.name}: {one.name}"),
+            arena=arena,
+            settings={**self.chosen, **one.settings},
+        )
+
+
+Step = Callable[[Search], tuple[Method, ...]]
+STEPS: tuple[Step, ...] = (
+    lambda search: tuple(_rate(rate) for rate in RATES),
+    lambda search: (_rate(ONE_MORE[search.chosen["learner.learning_rate"]]),),
+    lambda search: (_updates("1.0"), _updates("2.0")),
+    lambda search: OWN_TRIES[search.method.name.partition(",")[0]],
+)
+"""What is tried for each method, whichever data options it has: eight tries."""
 
 
 class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the tuning tasks."""
 
     tries: dict[str, dict[str, dict[str, float]]]
-    """By method and try, success in each arena and the mean of them."""
-    best: dict[str, str]
-    """By method, the try with the highest mean."""
+    """By method and try, in their order: success in each arena and the mean of them."""
+    start: dict[str, float]
+    """Success in each arena before anything was learned, and the mean of them."""
+    kept: dict[str, list[str]]
+    """By method, the tries that its settings are of."""
+    chosen: dict[str, Settings]
+    """By method, these settings, on top of what tuning began with."""
     tries_each: int
     seeds: int
     first_seed: int
@@ -96,38 +146,35 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> TuningFigures:
     """The figures, as `distrl bench tuning` reports them."""
-    budget, seeds = QUICK_TUNING_LAB if options.quick else TUNING_LAB, options.seeds or 1
-    return sum_up(run_labs(entries(), budget, seeds, parts_for(options), first_seed=TUNING_SEED), budget)
+    budget, seeds, parts = QUICK_TUNING_LAB if options.quick else TUNING_LAB, options.seeds or 1, parts_for(options)
+    searches, runs = [Search(method=method) for method in CANDIDATES], list[Ran]()
+    for step in STEPS:
+        asked = [(search, one) for search in searches for one in step(search)]
+        entries = [search.entry(one, arena) for search, one in asked for arena in ARENAS]
+        found = run_labs(entries, budget, seeds, parts, first_seed=TUNING_SEED)
+        _take(searches, asked, found)
+        runs += found
+    return sum_up(searches, runs, budget)
 
 
-def tries_for(method: Method) -> tuple[Method, ...]:
-    """What is tried for a method of `CANDIDATES`, whichever data options it has."""
-    return (*COMMON_TRIES, *OWN_TRIES[method.name.partition(",")[0]])
+def _take(searches: Sequence[Search], asked: Sequence[tuple[Search, Method]], found: Sequence[Ran]) -> None:
+    """Give every search the tries of a step that were made for it."""
+    ends = [round(float(ran.curve_SK()[:, -1].mean()), 4) for ran in found]
+    names = [arena.name for arena in ARENAS]
+    rows = [dict(zip(names, ends[at : at + len(names)], strict=True)) for at in range(0, len(ends), len(names))]
+    for search in searches:
+        search.take([(one, row) for (owner, one), row in zip(asked, rows, strict=True) if owner is search])
 
 
-def entries() -> list[Entry]:
-    """Every try of every method in every arena."""
-    return [
-        Entry(method=replace(method, name=f"{method.name}: {one.name}"), arena=arena, settings=one.settings)
-        for arena in ARENAS
-        for method in CANDIDATES
-        for one in tries_for(method)
-    ]
-
-
-def sum_up(runs: Sequence[Ran], budget: LabBudget) -> TuningFigures:
-    """The tries of each method, and the best of them."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for ran in runs:
-        method, _, name = ran.entry.method.name.partition(": ")
-        row = found.setdefault(method, {}).setdefault(name, {})
-        row[ran.entry.arena.name] = round(float(ran.curve_SK()[:, -1].mean()), 4)
-    for row in (row for tries in found.values() for row in tries.values()):
-        row[MEAN] = round(sum(row.values()) / len(row), 4)
+def sum_up(searches: Sequence[Search], runs: Sequence[Ran], budget: LabBudget) -> TuningFigures:
+    """What was tried for each method, and what came of it."""
+    start = {ran.entry.arena.name: round(float(ran.curve_SK()[:, 0].mean()), 4) for ran in reversed(runs)}
     return TuningFigures(
-        tries=found,
-        best={method: max(tries, key=lambda name: tries[name][MEAN]) for method, tries in found.items()},
-        tries_each=len(next(iter(found.values()))),
+        tries={search.method.name: search.tries for search in searches},
+        start={**start, MEAN: round(sum(start.values()) / len(start), 4)},
+        kept={search.method.name: search.kept for search in searches},
+        chosen={search.method.name: search.chosen for search in searches},
+        tries_each=len(searches[0].tries),
         seeds=len(runs[0].results),
         first_seed=TUNING_SEED,
         budget=budget,

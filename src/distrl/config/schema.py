@@ -171,8 +171,8 @@ class LearnerConfig(Section, frozen=True):
     """Updates over which the learning rate rises to its full height, so that first steps do not undo a warm start; 0: it starts there."""
     fall_share: Share = 0.0
     """Last share of the run's budget (`run.minutes` or `run.episodes`) over which the learning rate falls to nothing, so that the last version is a settled one; 0: it does not fall."""
-    average_episodes: CountOrNone = 0
-    """Workers and evaluations get the weights averaged over the updates that came with about so many last episodes, and over a tenth of all updates at most; 0: those of the last update."""
+    average_updates: CountOrNone = 100
+    """A run ends with its weights averaged over about so many last updates, and over a fifth of all updates at most; workers act with the newest all the while; 0: it ends with the newest."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""
     checkpoint_every_s: Positive = 20.0

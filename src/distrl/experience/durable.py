@@ -21,28 +21,33 @@ TEMPORARY = ".tmp"
 """How the names of unfinished files end."""
 
 FIXES = {
-    errno.ENOSPC: "free some space on that disk, or choose another one with --run.root",
-    errno.EDQUOT: "ask for a larger quota, or choose another disk with --run.root",
+    errno.ENOSPC: "free some space on that disk, or choose another one with {flag}",
+    errno.EDQUOT: "ask for a larger quota, or choose another disk with {flag}",
     errno.EFBIG: "raise the limit on file sizes (ulimit -f)",
-    errno.EACCES: "give yourself the right to write there (chmod, chown), or choose another folder with --run.root",
-    errno.EPERM: "use a local disk that knows hard links and that you may write to: --run.root FOLDER",
-    errno.EROFS: "choose a folder on a disk that is not read-only: --run.root FOLDER",
-    errno.ENOTDIR: "move the file away that stands where the folder should be, or choose another with --run.root",
-    errno.EEXIST: "move the file away that stands where the folder should be, or choose another with --run.root",
+    errno.EACCES: "give yourself the right to write there (chmod, chown), or choose another folder with {flag}",
+    errno.EPERM: "use a local disk that knows hard links and that you may write to: {flag} FOLDER",
+    errno.EROFS: "choose a folder on a disk that is not read-only: {flag} FOLDER",
+    errno.ENOTDIR: "move the file away that stands where the folder should be, or choose another with {flag}",
+    errno.EEXIST: "move the file away that stands where the folder should be, or choose another with {flag}",
 }
 
 
 @contextmanager
-def storage_errors(folder: Path) -> Iterator[None]:
-    """Turn what the operating system and SQLite say into a `StoreError` that names the folder and the fix."""
+def storage_errors(folder: Path, *, flag: str = "--run.root") -> Iterator[None]:
+    """Turn what the operating system and SQLite say into a `StoreError` that names the folder and the fix.
+
+    `flag` is what chooses another folder on the command line.
+    """
     try:
         yield
     except OSError as error:
-        fix = FIXES.get(error.errno or 0, "check the disk, or choose another folder with --run.root")
+        fix = FIXES.get(error.errno or 0, "check the disk, or choose another folder with {flag}")
         seen = f"cannot use {folder}: {error.strerror or error}"
-        raise StoreError(seen, expected="a folder that can be read and written", fix=fix) from error
+        raise StoreError(seen, expected="a folder that can be read and written", fix=fix.format(flag=flag)) from error
     except sqlite3.Error as error:
-        raise StoreError(f"cannot use the index in {folder}: {error}", fix=_index_fix(error)) from error
+        raise StoreError(
+            f"cannot use the index in {folder}: {error}", fix=_index_fix(error).format(flag=flag)
+        ) from error
 
 
 def publish(path: Path, content: bytes, *, sync: bool = True) -> bool:
@@ -129,7 +134,7 @@ def _index_fix(error: sqlite3.Error) -> str:
     if "full" in str(error):
         return FIXES[errno.ENOSPC]
     if "locked" in str(error):
-        return "end the process that holds the index, or put the run on a faster disk with --run.root"
+        return "end the process that holds the index, or put the run on a faster disk with {flag}"
     if "readonly" in str(error):
         return FIXES[errno.EACCES]
     return "move index.sqlite and its -wal and -shm away: the next start rebuilds it from the episode files"

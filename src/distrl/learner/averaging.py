@@ -1,10 +1,10 @@
-"""Weights averaged over the last updates: what workers and evaluations get where `learner.average_episodes` is above 0.
+"""Weights averaged over the last updates: what a run ends with where `learner.average_updates` is above 0.
 
-    average += (weights - average) / window,    window = learner.average_episodes * updates / episodes
+    average += (weights - average) / window,    window = learner.average_updates
 
-but a tenth of all updates at most, so that a short run is not held back by where it began, and 1 at least. Many updates
-on few episodes throw the weights to and fro; their average follows none of these throws. Where updates are scarcer than
-episodes there is little to average, and what acts stays fresh.
+but a fifth of all updates at most, so that a short run is not held back by where it began, and 1 at least. Many updates
+on few episodes throw the weights to and fro; their average follows none of these throws. Workers act with the newest
+weights all the same: what is fresh explores more.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from torch import Tensor, nn
 from distrl.errors import StoreError
 from distrl.policies.standing_in import standing_in
 
-GROWTH = 0.1
+GROWTH = 0.2
 """Longest window, as a share of all updates."""
 
 
 class Averaging:
     """The average of a network's trained weights; that of nothing where it is switched off."""
 
-    def __init__(self, network: nn.Module, *, episodes: int) -> None:
-        self._episodes = episodes
+    def __init__(self, network: nn.Module, *, window: int) -> None:
+        self._window = window
         trained = {name: weights for name, weights in network.named_parameters() if weights.requires_grad}
-        self._weights = trained if episodes else {}
+        self._weights = trained if window else {}
         self._average = list[Tensor]()
         """In the order of the weights; empty before the first update."""
 
-    def follow(self, *, updates: int, episodes: int) -> None:
-        """Take the weights in, after so many updates on so many episodes."""
+    def follow(self, *, updates: int) -> None:
+        """Take the weights in, after so many updates."""
         if not self._weights:
             return
         present = [weights.detach() for weights in self._weights.values()]
         if not self._average:
             self._average = [weights.clone() for weights in present]
-        window = max(1.0, min(self._episodes * updates / max(1, episodes), GROWTH * updates))
+        window = max(1.0, min(self._window, GROWTH * updates))
         torch._foreach_lerp_(self._average, present, 1.0 / window)
 
     def shown(self) -> AbstractContextManager[None]:

@@ -57,7 +57,7 @@ class Learner:
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
         self.practice = Practice(parts, self._groups)
-        self.average = Averaging(parts.policy.network, episodes=config.learner.average_episodes)
+        self.average = Averaging(parts.policy.network, window=config.learner.average_updates)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -115,7 +115,7 @@ class Learner:
     # the circle
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Learn until `stopping`, then take in what is left and save."""
+        """Learn until `stopping`, then take in what is left, settle and save."""
         self.save()  # first, so that a kill from here on does not repeat the warm start
         if self._parts.weights.latest() is None:
             self.publish()
@@ -123,7 +123,8 @@ class Learner:
             self.step()
         while self.take_in(limit=INTAKE):
             self._parts.report.doing(f"taking in what is left: {self.episodes} episodes")
-        self.publish()
+        with self.average.shown():
+            self.publish()
         self.save()
         self._parts.report.doing("done")
 
@@ -196,7 +197,7 @@ class Learner:
         if isinstance(learnt, LeftOut):
             self._parts.report.doing(f"leaving out update {self.updates}: {learnt.why}")
             return
-        self.average.follow(updates=self.updates, episodes=self.episodes)
+        self.average.follow(updates=self.updates)
         loss, norm = learnt
         signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
         self._refresh(samples, signals)
@@ -231,13 +232,12 @@ class Learner:
         return max(config.learner.publish_every_s, self._pace.interval_s(config.replay.max_staleness))
 
     def publish(self) -> None:
-        """Give the present weights, or their average, to the workers as the next version."""
+        """Give the present weights to the workers as the next version."""
         self.version += 1
         version = PolicyVersion(
             version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()
         )  # fmt: skip
-        with self.average.shown():
-            self._parts.weights.publish(self._parts.policy, version)
+        self._parts.weights.publish(self._parts.policy, version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
         self._round.begin()

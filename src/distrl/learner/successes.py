@@ -12,9 +12,10 @@ import msgspec
 
 from distrl.errors import StoreError
 from distrl.experience.store import ExperienceStore
+from distrl.experience.waste import wasted
 from distrl.learner.warm_start import Example, examples_for
 from distrl.policies.base import Policy
-from distrl.types import Action, Finish, Observation, Step, Trajectory
+from distrl.types import Action, Observation, Trajectory
 
 CHUNK = 256
 Pairs = list[tuple[Observation, Action]]
@@ -81,8 +82,9 @@ def stored_successes(store: ExperienceStore, *, pass_over: Callable[[StoreError]
 
 
 def _steps_that_helped(trajectory: Trajectory) -> Pairs:
-    return [(step.observation, step.decision.action) for step in trajectory.steps if _helped(step)]
-
-
-def _helped(step: Step) -> bool:
-    return step.valid and (step.changed or isinstance(step.decision.action, Finish))
+    waste_T = wasted(trajectory)
+    return [
+        (step.observation, step.decision.action)
+        for step, in_vain in zip(trajectory.steps, waste_T, strict=True)
+        if not in_vain
+    ]

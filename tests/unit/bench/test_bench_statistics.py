@@ -17,8 +17,6 @@ from distrl.bench.statistics import (
     need_seeds,
     ratio,
     relative,
-    smooth,
-    time_to,
 )
 from distrl.errors import UsageError
 
@@ -139,34 +137,3 @@ def test_too_few_seeds_for_an_interval_are_refused_with_the_fix(seeds: int) -> N
 def test_methods_with_other_tasks_are_not_compared() -> None:
     with pytest.raises(UsageError, match="same tasks"):
         relative([outcomes(0.5)], [outcomes(0.5, tasks=39)], draws())
-
-
-# --- time to a target -------------------------------------------------------------------------------------------------
-
-SECONDS = np.array([0.0, 10.0, 20.0, 30.0, 40.0])
-
-
-def test_a_curve_is_smoothed_with_its_neighbours() -> None:
-    assert smooth(np.array([0.0, 3.0, 0.0, 3.0])).tolist() == [0.0, 1.0, 2.0, 1.5]
-
-
-def test_the_target_is_reached_between_two_points_of_the_smoothed_curve() -> None:
-    straight = np.array([0.0, 0.1, 0.2, 0.3, 0.4])
-    found = time_to(0.25, SECONDS, straight, budget_s=40.0)
-    assert (found.wall_s, found.censored) == (pytest.approx(25.0), False)
-
-
-def test_a_single_lucky_point_is_not_the_target() -> None:
-    lucky = np.array([0.1, 0.1, 0.5, 0.1, 0.1])
-    assert time_to(0.4, SECONDS, lucky, budget_s=40.0).censored
-
-
-def test_a_curve_that_never_gets_there_is_censored_at_the_budget() -> None:
-    found = time_to(0.9, SECONDS, np.full(5, 0.2), budget_s=40.0)
-    assert (found.wall_s, found.censored) == (40.0, True)
-    late = time_to(0.2, SECONDS, np.array([0.0, 0.0, 0.0, 0.0, 1.0]), budget_s=25.0)
-    assert (late.wall_s, late.censored) == (25.0, True), "what comes after the budget does not count"
-
-
-def test_a_curve_that_starts_above_the_target_takes_no_time() -> None:
-    assert time_to(0.1, SECONDS, np.full(5, 0.2), budget_s=40.0).wall_s == 0.0

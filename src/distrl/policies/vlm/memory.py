@@ -1,6 +1,6 @@
 """How much memory a model needs, by a formula: for choosing a GPU, not a measurement.
 
-Counted are the weights, what training adds to each trained weight (gradient and Adam, 4 and 8 bytes), what is kept of a
+Counted are the weights, what training adds to each trained weight (gradient, Adam and average: 4, 8 and 4 bytes), what is kept of a
 layer under gradient, the caches of keys and values, and the logits. Not counted: the pictures' own activations (the
 vision tower gets no adapters, so nothing of it is kept), fragmentation, captured graphs, and what CUDA itself takes,
 about 1 GB. A learner with memory to spare keeps more of an update, to compute less again (`scoring`).
@@ -74,8 +74,8 @@ def learner_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
     kept = inputs + per_layer if config.gradient_checkpointing else per_layer * shape.layers
     logits = 4 * 4 * config.score_batch * (config.answer_tokens + 1) * shape.words
     if config.lora_rank == 0:
-        return 16 * shape.parameters + kept + logits
-    return 2 * shape.parameters + 16 * adapter_parameters(shape, config.lora_rank) + kept + logits
+        return 20 * shape.parameters + kept + logits
+    return 2 * shape.parameters + 20 * adapter_parameters(shape, config.lora_rank) + kept + logits
 
 
 def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:

@@ -30,15 +30,16 @@ def tiny() -> Any:
 
 
 @pytest.fixture
-def cudnn() -> Any:
-    """cuDNN's attention as torch has it by itself, before and after the test."""
+def plain_torch() -> Any:
+    """What a role prepares torch with, as torch has it by itself before and after the test."""
     torch.backends.cuda.enable_cudnn_sdp(True)
     yield
     torch.backends.cuda.enable_cudnn_sdp(True)
+    torch.set_flush_denormal(False)
 
 
 def test_a_quick_look_gives_every_figure_and_measures_as_the_roles_compute(
-    cudnn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plain_torch: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answered: list[bool] = []
     stock = vlm_decisions._stock_answers

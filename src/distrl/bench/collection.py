@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from distrl.bench.base import BenchOptions
+from distrl.bench.crew import say_on_stderr
 from distrl.bench.system.pictures import BLUE, GREEN, ORANGE, check_drawing, picture
 from distrl.bench.system.watching import Collected, Watcher, sum_up
 from distrl.config.load import config_hash, load_config
@@ -149,6 +150,7 @@ def run(options: BenchOptions) -> CollectionFigures:
     found: dict[str, list[RunFigures]] = {name: [] for name in SCHEMES}
     for seed in range(seeds):
         for name in order(seed):
+            say_on_stderr(f"seed {seed + 1} of {seeds}: {name}")
             found[name].append(measure(scheme_config(name, seed, rounds.get(name, ROUND)), window_s))
     figures = combine(found, tried)
     if options.out is not None:
@@ -177,10 +179,12 @@ def order(seed: int) -> list[str]:
 
 def try_rounds(lengths: Sequence[int], window_s: float) -> dict[int, float]:
     """What the barrier collects in a second with each length of its rounds, with a seed of its own."""
-    return {
-        length: measure(scheme_config("tuned_sync", TRIAL_SEED, length), window_s).collected.episodes_per_s
-        for length in lengths
-    }
+    found = {}
+    for number, length in enumerate(lengths):
+        say_on_stderr(f"rounds for the barrier, {number + 1} of {len(lengths)}: {length} episodes")
+        measured = measure(scheme_config("tuned_sync", TRIAL_SEED, length), window_s)
+        found[length] = measured.collected.episodes_per_s
+    return found
 
 
 def scheme_config(name: str, seed: int, round_episodes: int = ROUND) -> Config:

@@ -23,6 +23,7 @@ from random import Random
 import msgspec
 
 from distrl.bench.base import BenchOptions
+from distrl.bench.crew import say_on_stderr
 from distrl.config.load import config_hash, load_config
 from distrl.config.schema import Config
 from distrl.errors import DistrlError
@@ -176,6 +177,7 @@ class _Marksman:
             return False
         self._silent[role] = _Killed(role=role, pid=beat.pid, at_s=time.time())
         self.by_role[role] += 1
+        say_on_stderr(f"kill {self.by_role.total()}: {role}")
         return True
 
     def _listen(self) -> None:

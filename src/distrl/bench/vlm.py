@@ -20,6 +20,7 @@ import msgspec
 import torch
 
 from distrl.bench.base import BenchOptions
+from distrl.bench.crew import say_on_stderr
 from distrl.bench.vlm_decisions import Speed, decide_all, logprob_difference
 from distrl.bench.vlm_model import ANSWER_TOKENS, CPU, GPU, NEVER, Setting, build_model, matrix_rate, prompts, speed_up
 from distrl.bench.vlm_training import train
@@ -75,9 +76,11 @@ def run(options: BenchOptions) -> VlmSpeeds:
     prepare_torch()
     setting = GPU if torch.cuda.is_available() else CPU
     torch.manual_seed(0)
+    say_on_stderr("a shallow model in full precision")
     shallow = _shallow(setting)
     rate = matrix_rate(setting)
     decided = decide_all(setting, setting.batches[: 1 if options.quick else None], rate)
+    say_on_stderr("training")
     trained = train(setting)
     first, last = decided.speeds[0], decided.speeds[-1]
     return VlmSpeeds(

@@ -10,6 +10,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from distrl.bench.crew import say_on_stderr
 from distrl.bench.vlm_adapters import adapt, stock_gradient_difference
 from distrl.bench.vlm_model import (
     ANSWER_TOKENS,
@@ -61,10 +62,12 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide_all(setting: Setting, batches: tuple[int, ...], rate: float) -> Decided:
     """Measure one model without adapters, then with them, then with them inside its weights."""
+    say_on_stderr("decisions without adapters")
     model = build_model(setting.shape, setting)
     work = work_of(model)
     plain = [_decisions(model, batch, setting) for batch in batches]
     logprob, stock_logprob = logprob_difference(model, setting), _stock_difference(model, setting)
+    say_on_stderr("decisions with adapters, apart and merged")
     adapted = adapt(model)
     merging = Merging(adapted)
     lora = [_decisions(model, batch, setting) for batch in batches]

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from distrl.bench.base import BenchOptions
+from distrl.bench.crew import say_on_stderr
 from distrl.bench.system.pictures import BLUE, GREEN, GREY, ORANGE, check_drawing, picture
 from distrl.bench.system.publishing import InUse, Job, Published, deadline_s
 from distrl.config.load import config_hash
@@ -89,6 +90,7 @@ def run(options: BenchOptions) -> WeightsFigures:
 
 def measure(size_mb: float, workers: int, versions: int, seed: int) -> Timed:
     """Time so many versions of one size."""
+    say_on_stderr(f"{versions} versions of {size_mb:g} MB to {workers} workers")
     with tempfile.TemporaryDirectory(prefix="distrl-weights-") as folder:
         job = Job(
             folder=folder, size_mb=size_mb, versions=versions, every_s=EVERY_S + SECONDS_PER_MB * size_mb, seed=seed

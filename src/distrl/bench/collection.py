@@ -281,9 +281,9 @@ def draw(figures: CollectionFigures, axes: Axes) -> None:
         low, high = scheme.episodes_per_s_spread
         around = [[scheme.episodes_per_s - low], [high - scheme.episodes_per_s]]
         axes.bar([place], [scheme.episodes_per_s], 0.6, color=colour, yerr=around, capsize=6)
-        axes.annotate(f"devices {scheme.device_utilisation:.0%} busy", (place, 0.0), ha="center", va="bottom")
     axes.axhline(figures.limit_episodes_per_s, color="black", linestyle="--")
     axes.annotate("every device always busy", (1.0, figures.limit_episodes_per_s), ha="center", va="bottom")
-    axes.set_xticks(range(3), list(names.values()))
+    busy = [f"{words}\ndevices {figures.schemes[name].device_utilisation:.0%} busy" for name, words in names.items()]
+    axes.set_xticks(range(3), busy)
     axes.set(ylabel="episodes per second")
     axes.set_title(f"{figures.devices} phones, {figures.workers} workers, time × {figures.time_scale:g}")

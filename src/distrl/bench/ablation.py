@@ -32,13 +32,9 @@ VARIANTS = (
     Method(name="none of these three", settings=AS_PUBLISHED),
     Method(name="stale successes not kept", settings={"replay.keep_successes": "false"}),
     Method(name="no advantage filter", settings={"algorithm.advantage_floor": "-2"}),
-    Method(name="importance in the policy term too", settings={"algorithm.importance": "full"}),
-    Method(name="signed advantages", settings={"algorithm.advantage": "signed"}),
     Method(name="positive advantages", settings={"algorithm.advantage": "positive"}),
-    Method(name="all certain-bad steps pushed down", settings={"algorithm.push_down": "certain"}),
-    Method(name="rare templates favoured", settings={"replay.balance": "0.5"}),
     Method(name="weights not averaged at the end", settings={"learner.average_updates": "0"}),
-    Method(name="no renaming of words", settings={"policy.rename_share": "0"}),
+    Method(name="no renaming of words, nor in cloning", settings={"policy.rename_share": "0"}),
     Method(name="as published", settings=PUBLISHED),
 )
 QUICK_VARIANTS = 5

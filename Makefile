@@ -56,7 +56,7 @@ clean:
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
-	@echo "== setting up .venv: about two minutes and 1.6 GB of disk the first time"
+	@echo "== setting up .venv: about two minutes and 1.6 GB of disk the first time (more with torch for CUDA)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "distrl needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	@echo "   1 of 3: making the virtual environment"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; $(call failed,1,install the venv module of Python (Debian and Ubuntu: apt install python3-venv)); }

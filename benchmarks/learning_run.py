@@ -73,7 +73,7 @@ def main() -> None:
         date=datetime.fromtimestamp(rows[0]["time_s"], UTC).date().isoformat(),
     )
     keep(found, kept, refuse_to_mix(folder, name))
-    save(draw_lines(_lines(found), Words(title=name, x="seconds of practice", y="success")), folder, name)
+    save(draw_lines(_lines(found), Words(title="Success while practising", x="seconds of practice", y="success")), folder, name)
     print(f"{found.success_before[0]:.1%} -> {found.success_after[0]:.1%}: {folder / name}.json, .png, .svg")
 
 
@@ -103,7 +103,8 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
         lost_episodes=summary["lost_episodes"],
         duplicate_episodes=summary["duplicate_episodes"],
         evaluated=_evaluated(rows, began_s, practice_s),
-        practised=[row for row in slots(rows, "worker/success/recent", began_s) if row[0] >= 0],
+        # Without those that have not yet come to the end of an episode.
+        practised=slots([row for row in rows if row.get("worker/recent")], "worker/success/recent", began_s),
         gpu_busy=busy,
     )
 

@@ -20,6 +20,7 @@ from distrl.bench.methods import (
     QUICK_CLOCK,
     RIVAL,
     SCHEMES,
+    SHOWN,
     Method,
     TimedBudget,
     resolve,
@@ -149,7 +150,7 @@ def configs(runs: Sequence[Timed], budget: TimedBudget) -> list[Config]:
 
 def time_curves(runs: Sequence[Timed]) -> list[Line]:
     """Success over wall-clock, a curve for each method."""
-    return [band(one.method.name, one.wall_s_K().tolist(), one.curve_SK()) for one in runs]
+    return [band(SHOWN.get(name := one.method.name, name), one.wall_s_K().tolist(), one.curve_SK()) for one in runs]
 
 
 def _mean_of(runs: Sequence[Timed], figure: Callable[[Summary], float]) -> dict[str, float]:

@@ -223,6 +223,13 @@ SCHEMES = (
     ),
 )
 """At equal wall-clock: both algorithms in both schemes. They run in pairs, so they are even in number."""
+SHOWN = {
+    "aride": "asynchronous A-RIDE",
+    "digirl_sync": "DigiRL's scheme",
+    "aride_sync": "synchronous A-RIDE",
+    "digirl": "asynchronous DigiRL",
+}
+"""What pictures call them."""
 
 RIVAL = "digirl_sync"
 """Whose success is the target of `efficiency`."""

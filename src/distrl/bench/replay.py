@@ -284,13 +284,13 @@ def draw(figures: ReplayFigures, axes: Axes) -> None:
     names = ("inserts", "samples", "refreshed_samples")
     ours = [getattr(figures, f"{name}_per_s") for name in names]
     theirs = [getattr(figures, f"torchrl_{name}_per_s") for name in names]
-    wide = 0.4
-    axes.bar([place - wide / 2 for place in range(3)], ours, wide, color=BLUE, label="distrl")
-    if figures.torchrl_samples_per_s is not None:
-        axes.bar(
-            [place + wide / 2 for place in range(3)], theirs, wide, color=ORANGE, label=f"torchrl {figures.torchrl}"
-        )
+    beside, wide = figures.torchrl_samples_per_s is not None, 0.4
+    shift = wide / 2 if beside else 0.0
+    axes.bar([place - shift for place in range(3)], ours, wide, color=BLUE, label="distrl")
+    if beside:
+        axes.bar([place + shift for place in range(3)], theirs, wide, color=ORANGE, label=f"torchrl {figures.torchrl}")
+        axes.legend(frameon=False)
     axes.set_xticks(range(3), ["put in", "draw", "draw and\nrefresh"])
-    axes.set(ylabel="trajectories per second")
+    axes.set(ylabel="trajectories per second", xlim=(-0.5, 2.5))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(f"{figures.trajectories:,} trajectories, batches of {figures.batch}")
-    axes.legend(frameon=False)

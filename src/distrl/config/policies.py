@@ -41,7 +41,7 @@ class VlmConfig(Section, frozen=True):
     elements: bool = True
     """List the UI elements in the prompt; false: the screenshot must do."""
     history: Annotated[int, Meta(ge=0, le=16)] = 4
-    """Recent actions in the prompt."""
+    """Recent actions in the prompt, `rollout.history` of them at most."""
     history_pictures: Annotated[int, Meta(ge=0, le=8)] = 0
     """Screenshots of earlier steps in the prompt, besides the present one."""
     image_max_pixels: Annotated[int, Meta(ge=1024)] = 602_112
@@ -78,12 +78,12 @@ class PolicyConfig(Section, frozen=True):
     device: Processor = "cpu"
     """Where workers and the evaluator decide: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
-    """Size of a token's vector."""
+    """Pointer: size of a token's vector."""
     layers: Annotated[int, Meta(ge=1, le=8)] = 3
-    """Transformer layers."""
+    """Pointer: transformer layers."""
     string_match: bool = True
-    """Tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
+    """Pointer: tell the policy which words of an element stand in the instruction; a strong prior, off for comparisons."""
     rename_share: Share = 0.5
-    """Share of the words in both instruction and screen that are swapped for others in training, so that the policy learns to match words; 0: none."""
+    """Pointer: share of the words in both instruction and screen that are swapped for others in training, so that the policy learns to match words; 0: none."""
     pixel: PixelConfig = PixelConfig()
     vlm: VlmConfig = VlmConfig()

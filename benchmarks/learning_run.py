@@ -73,7 +73,11 @@ def main() -> None:
         date=datetime.fromtimestamp(rows[0]["time_s"], UTC).date().isoformat(),
     )
     keep(found, kept, refuse_to_mix(folder, name))
-    save(draw_lines(_lines(found), Words(title="Success while practising", x="seconds of practice", y="success")), folder, name)
+    save(
+        draw_lines(_lines(found), Words(title="Success while practising", x="seconds of practice", y="success")),
+        folder,
+        name,
+    )
     print(f"{found.success_before[0]:.1%} -> {found.success_after[0]:.1%}: {folder / name}.json, .png, .svg")
 
 

@@ -208,7 +208,9 @@ def draw(figures: WeightsFigures, axes: Axes) -> None:
     for colour, workers in zip((BLUE, ORANGE, GREEN), sorted(set(figures.workers)), strict=False):
         rows = [index for index, count in enumerate(figures.workers) if count == workers]
         sizes = [figures.size_mb[row] for row in rows]
-        axes.plot(sizes, [figures.p95_s[row] for row in rows], "o-", color=colour, label=f"{workers} workers, 95th percentile")
+        axes.plot(
+            sizes, [figures.p95_s[row] for row in rows], "o-", color=colour, label=f"{workers} workers, 95th percentile"
+        )
         axes.plot(sizes, [figures.p50_s[row] for row in rows], "s--", color=colour, label=f"{workers} workers, median")
     axes.axhline(GOAL_S, color=GREY, linestyle=":")
     axes.annotate(f"goal at 100 MB: {GOAL_S:g} s", (SIZES_MB[0], GOAL_S), va="bottom", color=GREY)

@@ -43,7 +43,7 @@ class FaultConfig(Section, frozen=True):
     corrupt_rate: Share = 0.0
     """Chance that a screenshot arrives damaged."""
     fail_device: str = ""
-    """Name of one phone that is made to crash on purpose, to be seen recovering; empty: none."""
+    """Name of one phone, such as worker-0/phone-3, that is made to crash on purpose, to be seen recovering; empty: none."""
     fail_after_steps: Count = 20
     """Steps after which that phone crashes."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from distrl.config.schema import Config
 from distrl.errors import ConfigError
 
@@ -27,6 +30,7 @@ def check(config: Config) -> Config:
             expected="policy.vlm.history_pictures = 0, or demonstrations that are held in memory",
             fix="--warm_start.samples 0, or --policy.vlm.history_pictures 0",
         )
+    _check_failing_phone(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -35,3 +39,15 @@ def check(config: Config) -> Config:
                 fix=f"--{key} cpu, or --policy.kind pixel",
             )
     return config
+
+
+def _check_failing_phone(config: Config) -> None:
+    """Raise where the phone that shall crash on purpose is none of this run's, so that nothing would be seen."""
+    name, workers, phones = config.devices.faults.fail_device, config.rollout.workers, config.devices.per_worker
+    found = re.fullmatch(r"worker-(0|[1-9]\d*)/phone-(0|[1-9]\d*)", name, re.ASCII)
+    if name and not (found and int(found[1]) < workers and int(found[2]) < phones):
+        raise ConfigError(
+            f"devices.faults.fail_device = {json.dumps(name)} is no phone of this run",
+            expected=f"worker-0 to worker-{workers - 1} with phone-0 to phone-{phones - 1}, or nothing",
+            fix=f"--devices.faults.fail_device worker-{workers - 1}/phone-{phones - 1}",
+        )

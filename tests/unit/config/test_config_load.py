@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_dumped_configuration_reads_back_the_same(tmp_path: Path) -> None:
     config = load_config(
-        None, {"run.seed": "9", "devices.faults.fail_device": 'w0 "x" \\ é\x7f', "learner.learning_rate": "1e-7"}
+        None, {"run.seed": "9", "run.root": 'w0 "x" \\ é\x7f', "learner.learning_rate": "1e-7"}
     )
     assert load_config(write(tmp_path, dump_toml(config))) == config
 

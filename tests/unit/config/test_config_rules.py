@@ -41,3 +41,21 @@ def test_a_stream_carries_no_earlier_pictures() -> None:
     with pytest.raises(ConfigError, match="no earlier ones") as caught:
         load_config(None, {**streamed, "policy.vlm.history_pictures": "1"})
     assert "--warm_start.samples 0" in caught.value.fix
+
+
+FLEET = {"rollout.workers": "2", "devices.per_worker": "3"}
+
+
+@pytest.mark.parametrize(
+    "name", ["worker-2/phone-0", "worker-0/phone-3", "worker-9/phone-3", "phone-0", "worker-0/phone-01", "worker-0/"]
+)
+def test_a_phone_that_is_not_there_cannot_be_made_to_fail(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no phone of this run") as caught:
+        load_config(None, {**FLEET, "devices.faults.fail_device": name})
+    assert name in str(caught.value)
+    assert "--devices.faults.fail_device worker-1/phone-2" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["", "worker-0/phone-0", "worker-1/phone-2"])
+def test_a_phone_that_is_there_can_be_made_to_fail(name: str) -> None:
+    assert load_config(None, {**FLEET, "devices.faults.fail_device": name}).devices.faults.fail_device == name

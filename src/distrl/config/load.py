@@ -157,10 +157,19 @@ def _fit(setting: Setting, value: object, seen: str) -> Value:
             raise msgspec.ValidationError
         fitted: Value = msgspec.convert(value, setting.annotation)
     except msgspec.ValidationError:
-        example = _toml(setting.default)
-        fix = f"{setting.key} = {example} in a file or --{setting.key} {example} as a flag, which is the default"
-        raise ConfigError(f"{seen[:200]} does not fit", expected=setting.expected, fix=fix) from None
+        raise ConfigError(
+            f"{seen[:200]} does not fit", expected=setting.expected, fix=_instead(setting, value)
+        ) from None
     return fitted
+
+
+def _instead(setting: Setting, value: object) -> str:
+    """The choice that was probably meant; the default where none comes near."""
+    near = difflib.get_close_matches(str(value).lower(), setting.choices, n=1, cutoff=0.5)
+    example = _toml(near[0] if near else setting.default)
+    return f"{setting.key} = {example} in a file or --{setting.key} {example} as a flag" + (
+        "" if near else ", which is the default"
+    )
 
 
 def _nest(values: Mapping[str, Value]) -> dict[str, object]:

@@ -38,6 +38,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     expected: str
     """The values that are allowed, in words."""
+    choices: tuple[str, ...] = ()
+    """The same one by one, where they can be counted."""
 
     @property
     def section(self) -> str:
@@ -80,8 +82,17 @@ def _walk(section: msgspec.Struct, prefix: str) -> list[Setting]:
             nested += _walk(value, f"{key}.")
         else:
             meaning = meanings.get((type(section).__name__, name), "")
-            words = _in_words(types.type_info(hints[name]))
-            found.append(Setting(key=key, annotation=hints[name], default=value, meaning=meaning, expected=words))
+            info = types.type_info(hints[name])
+            found.append(
+                Setting(
+                    key=key,
+                    annotation=hints[name],
+                    default=value,
+                    meaning=meaning,
+                    expected=_in_words(info),
+                    choices=tuple(map(str, info.values)) if isinstance(info, types.LiteralType) else (),
+                )
+            )
     return found + nested
 
 
@@ -106,12 +117,14 @@ def _text(node: ast.stmt) -> str:
 
 def _in_words(info: types.Type) -> str:
     match info:
+        case types.Metadata(extra_json_schema={"description": words}):
+            return str(words)
         case types.BoolType():
             return "true or false"
         case types.LiteralType(values=values):
             return " or ".join(f'"{value}"' for value in values)
-        case types.StrType(pattern=pattern):
-            return f"text that matches {pattern}" if pattern else "text"
+        case types.StrType():
+            return "text"
         case types.IntType() | types.FloatType():
             kind = "a whole number" if isinstance(info, types.IntType) else "a number"
             return kind + _limits(info)

@@ -41,7 +41,13 @@ __all__ = [
 
 
 class RunConfig(Section, frozen=True):
-    name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")] = "sim"
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z0-9][a-z0-9-]{0,40}$",
+            description="1 to 41 of a to z, 0 to 9 and -, which may not come first",
+        ),
+    ] = "sim"
     """Ends up in the name of the run folder."""
     root: str = "runs"
     """Folder that holds the run folders."""

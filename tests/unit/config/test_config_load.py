@@ -67,13 +67,37 @@ def test_flags_become_the_type_of_their_field() -> None:
         ("policy__string_match", "yes", "true or false"),
         ("policy__width", "17", "16 divides"),
         ("devices__latency__profile", "fast", '"emulator" or "instant"'),
-        ("run__name", "No Spaces", "text that matches"),
+        ("run__name", "No Spaces", "of a to z, 0 to 9 and -"),
+        ("policy__device", "gpu", '"cpu", "auto", "cuda" or "cuda:N"'),
     ],
 )
 def test_a_value_that_does_not_fit_names_key_value_and_what_would(key: str, value: str, expected: str) -> None:
     said = refusal(None, **{key: value})
     assert f"--{key.replace('__', '.')} {value}" in said
     assert expected in said
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "meant"),
+    [
+        ("algorithm__name", "GRPO", "grpo"),
+        ("algorithm__name", "filtered-bc", "filtered_bc"),
+        ("policy__vlm__dialect", "qwen3", "qwen3_vl"),
+        ("policy__vlm__dtype", "bf16", "bfloat16"),
+    ],
+)
+def test_a_choice_that_does_not_exist_is_answered_with_the_nearest_one(key: str, value: str, meant: str) -> None:
+    said = refusal(None, **{key: value})
+    assert f'--{key.replace("__", ".")} "{meant}" as a flag' in said
+    assert "default" not in said
+
+
+def test_a_choice_that_resembles_none_is_answered_with_the_default() -> None:
+    assert '--algorithm.name "aride" as a flag, which is the default' in refusal(algorithm__name="zzz")
+
+
+def test_no_setting_is_described_by_a_pattern() -> None:
+    assert [key for key, setting in settings().items() if "^" in setting.expected] == []
 
 
 def test_an_unknown_key_is_refused_with_the_likeliest_one_first() -> None:
@@ -114,9 +138,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_dumped_configuration_reads_back_the_same(tmp_path: Path) -> None:
-    config = load_config(
-        None, {"run.seed": "9", "run.root": 'w0 "x" \\ é\x7f', "learner.learning_rate": "1e-7"}
-    )
+    config = load_config(None, {"run.seed": "9", "run.root": 'w0 "x" \\ é\x7f', "learner.learning_rate": "1e-7"})
     assert load_config(write(tmp_path, dump_toml(config))) == config
 
 

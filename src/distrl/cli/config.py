@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from distrl.cli.main import console, print_json
+from distrl.cli.train import check_settings
 from distrl.config.load import Loaded, config_hash, load
 from distrl.config.reference import flatten, reference, settings
 from distrl.errors import UsageError
@@ -34,13 +35,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked for."""
+    """Print what was asked for; settings that `distrl train` would refuse are refused here too."""
     if args.action == "reference":
         if args.overrides:
             raise UsageError("`distrl config reference` takes no settings", fix="distrl config show")
         print(reference(), end="")
         return 0
     loaded = load(args.file, args.overrides)
+    check_settings(loaded.config)
     _print_json(loaded) if args.json else _print_table(loaded)
     return 0
 

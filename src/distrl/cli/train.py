@@ -62,8 +62,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
 
     if args.resume is None:
         config = load_config(args.config, args.overrides)
-        _check_tasks(config)
-        _check_groups(config)
+        check_settings(config)
         check_model(config)
         check_devices(config)
         return create_run(config, now=datetime.now()), config
@@ -80,6 +79,12 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     check_devices(config)
     _refuse_finished(folder, config)
     return folder, config
+
+
+def check_settings(config: Config) -> None:
+    """Raise now where a new run with these settings would come to nothing on any machine, with any model."""
+    _check_tasks(config)
+    _check_groups(config)
 
 
 def _check_tasks(config: Config) -> None:

@@ -44,6 +44,27 @@ def test_config_show_prints_a_table_for_people(capsys: pytest.CaptureFixture[str
     assert "devices.latency.profile" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("flags", "fix"),
+    [
+        (["--tasks.suite", "x"], "distrl tasks list"),
+        (["--tasks.max_oracle_steps", "1"], "--tasks.max_oracle_steps"),
+        (["--algorithm.name", "grpo"], "--rollout.group_size 8"),
+        (["--devices.faults.fail_device", "phone-3"], "worker-1/phone-71"),
+    ],
+)
+def test_config_show_refuses_what_train_refuses(
+    flags: list[str], fix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = [main([*verb, *flags, "--run.root", str(tmp_path / "runs")]) for verb in (["config", "show"], ["train"])]
+    shown = capsys.readouterr()
+    said = shown.err.splitlines()
+    assert codes == [2, 2]
+    assert shown.out == ""
+    assert said[: len(said) // 2] == said[len(said) // 2 :]
+    assert fix in said[-1]
+
+
 def test_doctor_gives_the_contract_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "--json", "--root", str(tmp_path / "new")])
     checks = last_json(capsys)["checks"]

@@ -35,11 +35,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from distrl.runtime.assembly import make_policy, prepare_torch
+    from distrl.runtime.placement import placement_notices
     from distrl.runtime.run_folder import create_run, open_run
 
     sources = [open_run(path) for path in args.data]
     found = _successes(sources)
     folder, config = _open(args)
+    for text in placement_notices(config):
+        print(text, file=sys.stderr)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
     with ExitStack() as stack:

@@ -39,10 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from distrl.cli.main import print_json
     from distrl.cli.progress import Progress
+    from distrl.runtime.placement import placement_notices
     from distrl.runtime.train import Session
 
     folder, config = _open(args)
-    print(f"run folder {folder.path}", file=sys.stderr)
+    for text in (f"run folder {folder.path}", *placement_notices(config)):
+        print(text, file=sys.stderr)
     with Progress() as progress:
         session = Session(folder, config, progress.show)
         _stop_politely(session)

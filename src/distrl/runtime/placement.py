@@ -15,27 +15,68 @@ def torch_device(name: str, *, key: str) -> torch.device:
     """The device called `name`; `ConfigError` that names the setting `key` where this machine does not have it."""
     import torch
 
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
-        return torch.device("cuda" if num_gpus else "cpu")
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= num_gpus:
-        build = f"torch {torch.__version__}"
-        raise ConfigError(
-            f"{key} = {name}, and {build} sees {num_gpus or 'no'} GPU{'s' * (num_gpus != 1)} here",
-            expected="a machine with an NVIDIA GPU, its driver, and a torch built for CUDA",
-            fix=f"--{key} cpu, or --{key} auto",
-        )
-    return device
+        return torch.device("cuda" if _num_gpus() else "cpu")
+    if not _is_here(name):
+        raise _missing({key: name}, f"--{key} cpu, or --{key} auto")
+    return torch.device(name)
 
 
 def check_devices(config: Config) -> None:
     """Raise now, before anything is written, where a role would find no processor to compute on."""
-    for key, name in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
-        if name.startswith("cuda"):  # torch is loaded only where there is something to ask
-            torch_device(name, key=key)
+    # torch is loaded only where there is something to ask
+    missing = {key: name for key, name in _places(config).items() if name.startswith("cuda") and not _is_here(name)}
+    if missing:
+        fix = " ".join(f"--{key} cpu" for key in missing)
+        small = ", or configs/pixel-small.toml, which shows the pixel policy at work on a CPU and learns nothing"
+        raise _missing(missing, fix + small * (config.policy.kind == "pixel"))
+
+
+def placement_notices(config: Config) -> list[str]:
+    """What the owner of a run should know of where it computes: that "auto" found no GPU for a policy that wants one."""
+    keys = [key for key, name in _places(config).items() if name == "auto"]
+    if config.policy.kind == "pointer" or not keys or _num_gpus():
+        return []
+    wide = config.policy.kind == "vlm" and config.policy.vlm.dtype != "bfloat16"
+    return [
+        f"{' and '.join(keys)} = auto, and {_build()} sees no GPU here: the {config.policy.kind} policy computes on "
+        f"the CPU{' in float32' if wide else ''}, which is slow; `distrl doctor` says what torch sees"
+    ]
 
 
 def uses_gpu(config: Config) -> bool:
     """Whether some role may compute on a GPU."""
-    return config.policy.kind != "pointer" and {config.policy.device, config.learner.device} != {"cpu"}
+    return config.policy.kind != "pointer" and set(_places(config).values()) != {"cpu"}
+
+
+def _places(config: Config) -> dict[str, str]:
+    return {"policy.device": config.policy.device, "learner.device": config.learner.device}
+
+
+def _is_here(name: str) -> bool:
+    import torch
+
+    device = torch.device(name)
+    return device.type != "cuda" or (device.index or 0) < _num_gpus()
+
+
+def _num_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _build() -> str:
+    import torch
+
+    return f"torch {torch.__version__}"
+
+
+def _missing(wanted: dict[str, str], fix: str) -> ConfigError:
+    num_gpus = _num_gpus()
+    settings = " and ".join(f"{key} = {name}" for key, name in wanted.items())
+    return ConfigError(
+        f"{settings}, and {_build()} sees {num_gpus or 'no'} GPU{'s' * (num_gpus != 1)} here",
+        expected="a machine with an NVIDIA GPU, its driver, and a torch built for CUDA",
+        fix=fix,
+    )

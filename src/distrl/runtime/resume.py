@@ -17,6 +17,7 @@ from distrl.config.reference import flatten
 from distrl.config.schema import Config
 from distrl.errors import UsageError
 from distrl.experience.durable import replace
+from distrl.runtime.placement import placement_notices
 from distrl.runtime.run_folder import RunFolder
 from distrl.telemetry.events import EventLog
 from distrl.types import Value
@@ -81,11 +82,16 @@ def settings_to_resume(run: RunFolder, flags: Mapping[str, Value]) -> Config:
 
 
 def adopt(run: RunFolder, config: Config) -> None:
-    """Begin a session with these settings: changes are logged, and the run's files say so. Call it with the run's lock."""
+    """Begin a session with these settings: changes and notices are logged, and the run's files say so.
+
+    Call it with the run's lock.
+    """
     log = EventLog(run.log("supervisor"))
     # Logged first: after a kill in between, the next session finds the same changes again.
     for change in changes(run.session_config(), config):
         log.write("setting", key=change.key, was=change.was, now=change.now)
+    for text in placement_notices(config):
+        log.write("notice", text=text)
     log.close()
     if run.config() != config:
         replace(run.config_file, dump_toml(config).encode())

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import torch
 
 from distrl.cli.main import main
+from distrl.config.load import load_config
 from distrl.errors import ConfigError
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.runtime.assembly import make_policy, make_sight
-from distrl.runtime.placement import check_devices, torch_device, uses_gpu
+from distrl.runtime.placement import check_devices, placement_notices, torch_device, uses_gpu
+from distrl.runtime.resume import adopt
+from distrl.runtime.run_folder import create_run
+from distrl.runtime.status import read_status
 from support.learners import small_config
 from support.pixels import pixel_config
 
+CONFIGS = Path(__file__).parents[3] / "configs"
+TEXT_MODEL = {"policy.kind": "vlm", "policy.vlm.pictures": "false"}
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 
 
@@ -40,6 +47,33 @@ def test_a_run_without_its_gpu_ends_before_anything_is_written(
     assert "learner.device = cuda" in said
     assert "try: " in said
     assert not (tmp_path / "runs").exists()
+
+
+@no_gpu
+def test_all_gpus_that_are_not_there_are_refused_at_once_with_one_fix(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(CONFIGS / "pixel-h200.toml")]) == 2
+    said = capsys.readouterr().err
+    assert "policy.device = cuda and learner.device = cuda" in said
+    assert "try: --policy.device cpu --learner.device cpu, or configs/pixel-small.toml" in said
+
+
+@no_gpu
+def test_auto_without_a_gpu_is_told_to_whoever_wanted_one() -> None:
+    (told,) = placement_notices(pixel_config(policy__device="auto", learner__device="auto"))
+    assert told.startswith("policy.device and learner.device = auto")
+    (of_one,) = placement_notices(load_config(None, {**TEXT_MODEL, "learner.device": "auto"}))
+    assert of_one.startswith("learner.device = auto")
+    assert "in float32" in of_one
+    assert placement_notices(pixel_config()) == []
+    assert placement_notices(small_config(policy={"device": "auto"})) == []
+
+
+@no_gpu
+def test_a_notice_of_the_place_is_logged_for_status(tmp_path: Path) -> None:
+    config = pixel_config(policy__device="auto", run__root=str(tmp_path))
+    run = create_run(config, now=datetime(2026, 5, 4))
+    adopt(run, config)
+    assert read_status(run, now_s=0.0).notices == placement_notices(config)
 
 
 @no_gpu

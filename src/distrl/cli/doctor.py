@@ -1,4 +1,4 @@
-"""`distrl doctor`: does this machine do what a run needs? Every check tries the thing itself."""
+"""`distrl doctor`: does this machine do what a run needs? Every check but that of optional packages tries the thing itself."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -22,12 +23,21 @@ import msgspec
 from distrl.bench.base import memory_bytes, num_cores
 from distrl.cli.main import console, print_json
 from distrl.errors import DistrlError
+from distrl.experience.durable import storage_errors
 
 PACKAGES = {"msgspec": "msgspec", "numpy": "numpy", "pillow": "PIL", "rich": "rich", "gymnasium": "gymnasium", "safetensors": "safetensors"}  # fmt: skip
 OLDEST_PYTHON = (3, 11)
 ENOUGH_DISK_GB, ENOUGH_MEMORY_GB = 1.0, 2.0
-TORCH = "import torch; a = torch.ones(64, 64); assert float((a @ a)[0, 0]) == 64; print(torch.__version__, 'with', 'a GPU' if torch.cuda.is_available() else 'the CPU')"  # fmt: skip
+VLM_PACKAGES = ("transformers", "peft", "accelerate")
+TORCH = """
+import torch
+a = torch.ones(64, 64)
+assert float((a @ a)[0, 0]) == 64
+names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+print(f"{torch.__version__}; sees", ", ".join(names) or "no GPU, which the pixel and vlm policies want, and the pointer does not")
+"""
 TORCH_TIMEOUT_S = 120.0
+ELSEWHERE = "try another folder with --root FOLDER, which `distrl train` takes as --run.root FOLDER"
 
 Probe = Callable[[], str]
 """Tries something and returns what it saw; raises what went wrong."""
@@ -70,10 +80,11 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("python", "install Python 3.11 or newer", _python)
     yield attempt("packages", install, _packages)
     yield attempt("torch", install, _torch)
+    yield attempt("vlm packages", install, _vlm_packages)
     yield attempt("cores and memory", f"use a machine with {ENOUGH_MEMORY_GB:g} GB or more", _machine)
-    yield attempt("disk", f"free some space, or name another folder with --run.root (now {root})", lambda: _disk(root))
-    yield attempt("durable writes", "keep runs on a local disk: --run.root FOLDER", lambda: _fsync(root))
-    yield attempt("index", "keep runs on a disk that allows file locks: --run.root FOLDER", lambda: _sqlite(root))
+    yield attempt("disk", f"free some space, or {ELSEWHERE}", lambda: _disk(root))
+    yield attempt("durable writes", f"on a local disk, {ELSEWHERE}", lambda: _fsync(root))
+    yield attempt("index", f"on a disk that allows file locks, {ELSEWHERE}", lambda: _sqlite(root))
     yield attempt("simulated phone", "reinstall: " + install, _phone)
     yield attempt("drawing", "reinstall Pillow: " + install, _drawing)
     yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
@@ -83,6 +94,8 @@ def attempt(name: str, fix: str, probe: Probe) -> Check:
     """What `probe` found. Whatever it raises is the finding, since a doctor must not fall ill over a patient."""
     try:
         return Check(name=name, ok=True, seen=probe(), fix="")
+    except DistrlError as error:
+        return Check(name=name, ok=False, seen=error.seen, fix=error.fix or fix)
     except Exception as error:
         return Check(name=name, ok=False, seen=str(error).strip()[-300:] or type(error).__name__, fix=fix)
 
@@ -97,6 +110,15 @@ def _packages() -> str:
     for module in PACKAGES.values():
         import_module(module)
     return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _vlm_packages() -> str:
+    """What is installed for language models, not loaded: that takes seconds, and other policies need none of it."""
+    missing = [name for name in VLM_PACKAGES if find_spec(name) is None]
+    if missing:
+        extra = "pip install -c constraints.txt -e '.[train,vlm]'"
+        return f"no {', '.join(missing)}: needed for policy.kind = vlm alone; {extra}"
+    return ", ".join(f"{name} {version(name)}" for name in VLM_PACKAGES)
 
 
 def _torch() -> str:
@@ -121,10 +143,12 @@ def _machine() -> str:
 @contextmanager
 def _folder_in(root: Path) -> Iterator[Path]:
     """A folder where the runs will be, gone afterwards; the root itself is not made before it is needed."""
-    place = root.absolute()
-    while not place.exists():
-        place = place.parent
-    with tempfile.TemporaryDirectory(prefix=".distrl-doctor-", dir=place) as folder:
+    with storage_errors(root, flag="--root"):
+        place = root.absolute()
+        while not place.exists():
+            place = place.parent
+        made = tempfile.TemporaryDirectory(prefix=".distrl-doctor-", dir=place)
+    with made as folder:
         yield Path(folder)
 
 

@@ -85,7 +85,29 @@ def test_doctor_reports_a_failure_with_its_fix_and_fails(
     checks = last_json(capsys)["checks"]
     assert isinstance(checks, list)
     assert {check["name"] for check in checks if not check["ok"]} == {"disk", "durable writes", "index"}
-    assert all(check["fix"] for check in checks if not check["ok"])
+    assert all("--root" in check["fix"] and "space" not in check["fix"] for check in checks if not check["ok"])
+    assert all(str(blocker) in check["seen"] for check in checks if not check["ok"])
+
+
+def test_doctor_says_what_a_language_model_would_need_and_does_not_fail_over_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "TORCH", "print('loaded elsewhere')")
+    monkeypatch.setattr(doctor, "VLM_PACKAGES", ("msgspec", "no_such_package"))
+    assert main(["doctor", "--json", "--root", str(tmp_path)]) == 0
+    checks = last_json(capsys)["checks"]
+    assert isinstance(checks, list)
+    (seen,) = (check["seen"] for check in checks if check["name"] == "vlm packages")
+    assert seen.startswith("no no_such_package: needed for policy.kind = vlm alone; pip install")
+    monkeypatch.setattr(doctor, "VLM_PACKAGES", ("msgspec",))
+    assert doctor._vlm_packages() == f"msgspec {msgspec.__version__}"
+
+
+def test_doctor_says_whether_torch_sees_a_gpu() -> None:
+    import torch
+
+    sees = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
+    assert f"{torch.__version__}; sees {sees}" in doctor._torch()
 
 
 def test_a_probe_that_raises_is_a_failed_check_and_not_a_crash() -> None:

@@ -16,7 +16,8 @@ def check_folder(path: str) -> Path:
         raise ConfigError(
             f"policy.vlm.path = {path!r} is no model folder",
             expected="a folder with config.json, a tokenizer and *.safetensors",
-            fix="hf download ORGANISATION/MODEL --local-dir FOLDER, then policy.vlm.path = FOLDER",
+            fix="hf download ORGANISATION/MODEL --local-dir FOLDER, or for SmolLM2 what docs/vlm.md says under "
+            '"A small language model"; then policy.vlm.path = FOLDER',
         )
     if any(folder.glob("*.safetensors")):
         return folder

@@ -136,6 +136,12 @@ def _show(args: argparse.Namespace) -> int:
 
 def find_task(id: str) -> Task:
     """The task with this id, in whichever suite."""
+    if id in _template_names():
+        raise TaskError(
+            f"{id!r} is a template, not a task",
+            expected="a task of it, SUITE/SPLIT/NUMBER",
+            fix=f"`distrl tasks show {id}` names some",
+        )
     return suite(id.partition("/")[0]).find(id)
 
 
@@ -150,8 +156,18 @@ def _examples(name: str) -> list[Task]:
             )
             found = (task for task in (each.task("test", number) for number in numbers) if task.template == name)
             return list(islice(found, EXAMPLES))
-    known = [template.name for each in SUITES.values() for template in each.templates]
-    raise TaskError(f"no template or task is called {name!r}", expected=closest(name, known), fix="distrl tasks list")
+    if name in SUITES:
+        seen, expected = (
+            f"{name!r} is a suite, not a template or task",
+            f"a template of it, or {name}/test/0 and the like",
+        )
+        raise TaskError(seen, expected=expected, fix=f"distrl tasks list --suite {name}")
+    known = closest(name, _template_names())
+    raise TaskError(f"no template or task is called {name!r}", expected=known, fix="distrl tasks list")
+
+
+def _template_names() -> set[str]:
+    return {template.name for each in SUITES.values() for template in each.templates}
 
 
 def _print_task(task: Task) -> None:

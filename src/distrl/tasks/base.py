@@ -171,7 +171,9 @@ class Suite:
     def task(self, split: Split, index: int) -> Task:
         """Task number `index` of a split; always the same one."""
         if not 0 <= index < self.sizes[split]:
-            raise TaskError(f"{self.name} has no {split} task {index}", expected=f"0 to {self.sizes[split] - 1}")
+            last = self.sizes[split] - 1
+            fix = f"distrl tasks show {self.name}/{split}/{last:05d}"
+            raise TaskError(f"{self.name} has no {split} task {index}", expected=f"0 to {last}", fix=fix)
         able = [template for template in self.templates if split == "test" or not template.test_only]
         for turn in range(len(able)):
             task = self._draw(able[(index + turn) % len(able)], split, index)

@@ -125,6 +125,21 @@ def test_tasks_show_knows_tasks_and_templates(capsys: pytest.CaptureFixture[str]
     assert {task["template"] for task in tasks} == {find_task(TASK).template}
 
 
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        ("try settings-ringtone", "try: `distrl tasks show settings-ringtone` names some"),
+        ("show sim-start", "try: distrl tasks list --suite sim-start"),
+        ("show sim-general/test/99999999", "try: distrl tasks show sim-general/test/00599"),
+    ],
+)
+def test_a_name_of_the_wrong_kind_is_answered_with_what_to_type(
+    words: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tasks", *words.split()]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == fix
+
+
 def test_overlap_counts_an_instance_that_stands_in_two_splits_once() -> None:
     task = find_task(TASK)
     twin = msgspec.structs.replace(task, split="train", instruction=task.instruction.upper())

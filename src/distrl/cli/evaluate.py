@@ -72,7 +72,19 @@ def locate(path: Path) -> tuple[RunFolder, Path | None]:
 
     if (path / "state.json").exists():
         return open_run(path.resolve().parent.parent), path
+    shelf = path if path.name == "checkpoints" else path.parent
+    if shelf.name == "checkpoints" and (shelf.parent / "config.toml").is_file():
+        raise _no_checkpoint(path, shelf)
     return open_run(path), None
+
+
+def _no_checkpoint(path: Path, shelf: Path) -> StoreError:
+    known = sorted(str(state.parent) for state in shelf.glob("[0-9]*/state.json"))
+    return StoreError(
+        f"{path} is no checkpoint",
+        expected=f"one of {', '.join(known)}" if known else "a checkpoint, and this run has saved none yet",
+        fix=f"name {known[-1] + ', or ' if known else ''}{shelf.parent} for the newest weights",
+    )
 
 
 def _with_tasks(config: Config, args: argparse.Namespace) -> Config:

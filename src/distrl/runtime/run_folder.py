@@ -23,6 +23,8 @@ from distrl.telemetry.gpu import ask_driver
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
 """What the owner of a disk can mend."""
+NEWEST = 5
+"""How many runs are named where a folder of runs is taken for one."""
 PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium", "transformers", "peft")
 
 
@@ -106,13 +108,25 @@ def open_run(path: Path) -> RunFolder:
     """The run in this folder, or an error that names the ones that exist."""
     if (path / "config.toml").is_file():
         return RunFolder(path)
-    parent = path.parent if path.parent.is_dir() else Path("runs")
-    known = [str(found.parent) for found in parent.glob("*/config.toml")]
     raise StoreError(
         f"{path} is no run folder",
-        expected=closest(str(path), known) if known else "a folder that `distrl train` made",
+        expected=_known_runs(path) or "a folder that `distrl train` made",
         fix="name one of them, or start a run with `distrl train`",
     )
+
+
+def _known_runs(path: Path) -> str:
+    """The newest runs in the folder where one was expected, or else those beside it that sound like it."""
+    if inside := _runs_in(path):
+        more = f", … ({len(inside)} in all)" if len(inside) > NEWEST else ""
+        return f"one of {', '.join(inside[:NEWEST])}{more}"
+    beside = _runs_in(path.parent if path.parent.is_dir() else Path("runs"))
+    return closest(str(path), beside) if beside else ""
+
+
+def _runs_in(folder: Path) -> list[str]:
+    """The newest first: their names begin with the time."""
+    return sorted((str(found.parent) for found in folder.glob("*/config.toml")), reverse=True)
 
 
 def describe_machine(config: Config) -> dict[str, str | int | dict[str, str]]:

@@ -1,9 +1,36 @@
+"""Where `distrl evaluate` finds what it evaluates, and where it computes."""
+
 from __future__ import annotations
 
-from distrl.cli.evaluate import _on_this_machine
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from distrl.cli.evaluate import _on_this_machine, locate
+from distrl.errors import StoreError
+from distrl.runtime.run_folder import create_run
 from support.pixels import pixel_config
 
 
 def test_a_run_that_had_a_gpu_is_evaluated_without_one_where_there_is_none() -> None:
     assert _on_this_machine(pixel_config(policy__device="cuda:1")).policy.device == "auto"
     assert _on_this_machine(pixel_config()).policy.device == "cpu"
+
+
+def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    run = create_run(pixel_config(run__root=str(tmp_path)), now=datetime(2026, 5, 4))
+    with pytest.raises(StoreError, match="saved none yet"):
+        locate(run.checkpoints / "99")
+    kept = [run.checkpoints / f"{number:08d}" for number in (3, 4)]
+    for checkpoint in kept:
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "state.json").write_text("{}")
+    for wrong in (run.checkpoints / "99", run.checkpoints):
+        with pytest.raises(StoreError, match=f"{wrong} is no checkpoint") as caught:
+            locate(wrong)
+        assert caught.value.expected == f"one of {kept[0]}, {kept[1]}"
+        assert caught.value.fix == f"name {kept[1]}, or {run.path} for the newest weights"
+    assert locate(kept[0])[1] == kept[0]
+    with pytest.raises(StoreError, match="is no run folder"):
+        locate(run.weights)

@@ -65,6 +65,19 @@ def test_something_that_is_no_run_is_refused_and_the_runs_there_are_named(tmp_pa
         open_run(tmp_path / "20260504-123015-tri")
 
 
+def test_a_folder_of_runs_is_answered_with_its_newest(tmp_path: Path) -> None:
+    runs = [create_run(in_root(tmp_path / "runs"), now=NOW.replace(day=day)) for day in range(1, 9)]
+    with pytest.raises(StoreError, match="is no run folder") as caught:
+        open_run(tmp_path / "runs")
+    newest = ", ".join(str(run.path) for run in runs[:2:-1])
+    assert caught.value.expected == f"one of {newest}, … (8 in all)"
+
+
+def test_without_any_run_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="a folder that `distrl train` made"):
+        open_run(tmp_path)
+
+
 def test_only_what_the_owner_of_a_disk_can_mend_is_called_a_store_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="free some space"), disk_errors(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

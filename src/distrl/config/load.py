@@ -27,6 +27,9 @@ Source = Literal["default", "file", "flag"]
 NOT_HASHED = ("run.root", "run.name")
 """Where a run lives and what it is called change nothing about it."""
 
+READY = Path("configs")
+"""Where ready runs lie, seen from the folder of this project."""
+
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration and the origin of each of its values."""
@@ -86,18 +89,27 @@ def _read(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        near = [str(other) for other in path.parent.glob("*.toml") if other.name != "pyproject.toml"]
-        expected = closest(str(path), near) if near else ""
-        raise ConfigError(
-            f"no file {path}", expected=expected, fix="check the path, or leave it out for the defaults"
-        ) from None
+        raise no_such_file(path, otherwise="leave it out for the defaults") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", fix="name a TOML file that you may read") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not text", expected="a TOML file in UTF-8") from None
+        fix = "name a TOML file, or leave it out for the defaults"
+        raise ConfigError(f"{path} is not text", expected="a TOML file in UTF-8", fix=fix) from None
     except tomllib.TOMLDecodeError as error:
         fix = 'write sections as [run] and values as key = 1, key = 0.5, key = true or key = "text"'
         raise ConfigError(f"{path} is not TOML: {error}", fix=fix) from None
+
+
+def no_such_file(path: Path, *, otherwise: str) -> ConfigError:
+    """The error for a file that is not there, with the one that was probably meant, there or among the ready ones."""
+    folders = dict.fromkeys((path.parent, READY))
+    near = [file for folder in folders for file in folder.glob("*.toml") if file.name != "pyproject.toml"]
+    meant = next((file for file in near if file.stem == path.stem), None)
+    return ConfigError(
+        f"no file {path}",
+        expected=closest(str(path), map(str, near)) if near else "",
+        fix=f"{f'name {meant}' if meant else 'check the path'}, or {otherwise}",
+    )
 
 
 def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:

@@ -137,6 +137,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "not text" in refusal(file)
 
 
+def test_a_ready_run_is_offered_to_who_gives_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "first-run.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert f"try: name {Path('configs/first-run.toml')}, or leave it out for the defaults" in refusal(Path("first-run"))
+    assert "try: check the path, or leave it out" in refusal(Path("nope.toml"))
+
+
 def test_a_dumped_configuration_reads_back_the_same(tmp_path: Path) -> None:
     config = load_config(None, {"run.seed": "9", "run.root": 'w0 "x" \\ é\x7f', "learner.learning_rate": "1e-7"})
     assert load_config(write(tmp_path, dump_toml(config))) == config

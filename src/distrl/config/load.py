@@ -131,7 +131,9 @@ def _find(key: str, where: str) -> Setting:
         return settings()[key]
     if _is_section(key):
         inside = [name for name in settings() if name.startswith(f"{key}.")]
-        raise ConfigError(f"{where}{key} is a section, not a value", expected=closest(key, inside))
+        name, value = inside[0].removeprefix(f"{key}."), _toml(settings()[inside[0]].default)
+        fix = f"--{inside[0]} {value}, for one" if where == "--" else f"[{key}], and under it {name} = {value}, for one"
+        raise ConfigError(f"{where}{key} is a section, not a value", expected=closest(key, inside), fix=fix)
     raise ConfigError(f"{where}{key} is no setting", expected=_likely(key), fix="`distrl config show` lists them all")
 
 

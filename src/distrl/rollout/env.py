@@ -78,7 +78,8 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         self, name: str, *, seed: int | None = None, render_mode: str | None = None, wild: WildConfig = TAME
     ) -> None:
         if render_mode not in (None, "rgb_array"):
-            raise UsageError(f"render_mode {render_mode!r} is unknown", expected='None or "rgb_array"')
+            seen = f"render_mode {render_mode!r} is unknown"
+            raise UsageError(seen, expected='None or "rgb_array"', fix='render_mode="rgb_array"')
         self.suite, self.render_mode, self._wild, self._seed = suite(name), render_mode, wild, seed
         self.action_space = _action_space()
         self.observation_space = _observation_space()
@@ -133,7 +134,9 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
     def _choose(self, options: dict[str, Any]) -> Task:
         unknown = sorted(options.keys() - {"task", "split"})
         if unknown:
-            raise UsageError(f"reset has no option {unknown[0]!r}", expected=closest(unknown[0], ("task", "split")))
+            known = closest(unknown[0], ("task", "split"))
+            fix = 'env.reset(options={"split": "train"})'
+            raise UsageError(f"reset has no option {unknown[0]!r}", expected=known, fix=fix)
         task = options.get("task")
         if isinstance(task, str):
             return suite(task.partition("/")[0]).find(task)
@@ -141,7 +144,8 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
 
     def _draw(self, split: Split) -> Task:
         if split not in SPLITS:
-            raise UsageError(f"unknown split {split!r}", expected=closest(str(split), SPLITS))
+            fix = 'env.reset(options={"split": "train"}), or "tune" or "test"'
+            raise UsageError(f"unknown split {split!r}", expected=closest(str(split), SPLITS), fix=fix)
         return self.suite.task(split, int(self.np_random.integers(self.suite.sizes[split])))
 
     def _seen(self, episode: _Episode) -> tuple[PlainObservation, Info]:

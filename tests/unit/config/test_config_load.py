@@ -127,6 +127,7 @@ def test_a_file_that_does_not_fit_is_refused_by_name(tmp_path: Path, text: str, 
     message = refusal(file)
     assert str(file) in message
     assert said in message
+    assert "\ntry: " in message
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -135,6 +136,12 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "cannot read" in refusal(tmp_path)
     file.write_bytes(b"\xff\xfe\x00")
     assert "not text" in refusal(file)
+    assert "try: name a TOML file" in refusal(file)
+
+
+def test_a_section_that_is_given_a_value_is_answered_with_how_to_write_one(tmp_path: Path) -> None:
+    assert 'try: [run], and under it name = "sim", for one' in refusal(write(tmp_path, "run = 3\n"))
+    assert 'try: --devices.latency.profile "emulator", for one' in refusal(devices__latency="instant")
 
 
 def test_a_ready_run_is_offered_to_who_gives_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

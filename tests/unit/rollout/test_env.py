@@ -113,14 +113,14 @@ def test_what_is_no_action_is_refused_with_the_form_that_is(bad: Any) -> None:
 def test_wrong_names_are_refused_before_anything_happens() -> None:
     with pytest.raises(TaskError, match="sim-general"):
         distrl.make_env("sim-generel")
-    with pytest.raises(UsageError, match="rgb_array"):
+    with pytest.raises(UsageError, match=r"try: .*rgb_array"):
         distrl.make_env("sim-general", render_mode="human")
     env = distrl.make_env("sim-general")
     with pytest.raises(UsageError, match="reset"):
         env.step(Wait())
-    with pytest.raises(UsageError, match="train"):
+    with pytest.raises(UsageError, match=r"try: .*train"):
         env.reset(options={"split": "trian"})
-    with pytest.raises(UsageError, match="task"):
+    with pytest.raises(UsageError, match=r"(?s)task.*try: "):
         env.reset(options={"tsk": TEST_TASK})
 
 

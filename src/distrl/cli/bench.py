@@ -17,14 +17,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(names())}")
     parser.add_argument("--quick", action="store_true", help="a shorter measurement with wider error")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="repetitions (default: the benchmark's own)")
+    parser.add_argument(
+        "--seeds", type=int, default=0, metavar="N", help="repetitions; 0: the benchmark's own number (0)"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the results as FOLDER/NAME.json")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and report."""
     if args.seeds < 0:
-        raise UsageError(f"--seeds {args.seeds} does not fit", expected="0 or more", fix="--seeds 3")
+        expected = "0 (the benchmark's own number) or more"
+        raise UsageError(f"--seeds {args.seeds} does not fit", expected=expected, fix="--seeds 3")
     bench = find(args.name)
     options = BenchOptions(quick=args.quick, seeds=args.seeds, out=args.out)
     # Before the measurement, so that a long one is not lost to a wrong folder.

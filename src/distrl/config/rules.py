@@ -49,5 +49,5 @@ def _check_failing_phone(config: Config) -> None:
         raise ConfigError(
             f"devices.faults.fail_device = {json.dumps(name)} is no phone of this run",
             expected=f"worker-0 to worker-{workers - 1} with phone-0 to phone-{phones - 1}, or nothing",
-            fix=f"--devices.faults.fail_device worker-{workers - 1}/phone-{phones - 1}",
+            fix=f'--devices.faults.fail_device worker-{workers - 1}/phone-{phones - 1}, or "" for none',
         )

@@ -45,7 +45,7 @@ def test_the_converter_names_a_package_that_is_missing(
     monkeypatch.setitem(sys.modules, "gguf", None)
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     assert called("smollm2", str(tmp_path / "model.gguf"), str(tmp_path / "new")) == 2
-    assert capsys.readouterr().err == "not installed: gguf\ntry: pip install gguf\n"
+    assert capsys.readouterr().err == "not installed: gguf\ntry: pip install -c constraints.txt gguf\n"
     assert not (tmp_path / "new").exists()
 
 

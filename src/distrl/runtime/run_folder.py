@@ -108,10 +108,11 @@ def open_run(path: Path) -> RunFolder:
     """The run in this folder, or an error that names the ones that exist."""
     if (path / "config.toml").is_file():
         return RunFolder(path)
+    known = _known_runs(path)
     raise StoreError(
         f"{path} is no run folder",
-        expected=_known_runs(path) or "a folder that `distrl train` made",
-        fix="name one of them, or start a run with `distrl train`",
+        expected=known or "a folder that `distrl train` made",
+        fix=f"{'name one of them, or ' if known else ''}start a run with `distrl train`",
     )
 
 

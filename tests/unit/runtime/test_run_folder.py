@@ -74,8 +74,9 @@ def test_a_folder_of_runs_is_answered_with_its_newest(tmp_path: Path) -> None:
 
 
 def test_without_any_run_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="a folder that `distrl train` made"):
+    with pytest.raises(StoreError, match="a folder that `distrl train` made") as caught:
         open_run(tmp_path)
+    assert caught.value.fix == "start a run with `distrl train`"
 
 
 def test_only_what_the_owner_of_a_disk_can_mend_is_called_a_store_error(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from distrl.bench.statistics import LEVEL, Floats, Interval, iqm
+from distrl.bench.statistics import DRAWS, LEVEL, Floats, Interval, iqm
 
 TARGET_SHARE = 0.9
 """Of the rival's gain: its very last point is reached by half of its seeds, and by chance."""
 LEAST_GAIN = 0.02
 """The target lies at least this far above the start, also where the rival learned nothing."""
-DRAWS = 4000
 
 Bound = Literal["exact", "lower", "upper", "unknown"]
 

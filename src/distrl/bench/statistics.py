@@ -5,7 +5,7 @@ half: a quarter of the values, rounded down, is cut off at each end, so of five 
 three all. Over several strata (suites) it is the mean of their IQMs, so that a hard suite counts as much as an easy one.
 Intervals are 95 % percentiles of a stratified bootstrap: within each stratum (a suite) seeds are drawn with
 replacement and, where the outcomes of single tasks are given, tasks too. Two methods are compared on the same drawn
-seeds and tasks. With few seeds such intervals are known to be narrow: in a simulation, nominal 95 % covered the true value in
+seeds and tasks. With few seeds such intervals are known to be narrow: where seeds are all that differs, they cover the true value in
 89 % of the cases with five seeds and in 73 % with three, where an interval is hardly more than the range.
 """
 

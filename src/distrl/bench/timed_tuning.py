@@ -55,8 +55,8 @@ TIMED_TRIES = {
         Method(name="twice the updates", settings={"learner.updates_per_episode": "2.0"}),
     ),
 }
-"""What was tried at equal wall-clock; the schemes of the same algorithm share what came of it. That the rival's critics need
-no updates of their own first was found in earlier tries, four of the other settings of which it did worse with."""
+"""What was tried at equal wall-clock; the schemes of the same algorithm share what came of it. The rival
+begins without updates of its critics alone, with which it did worse in earlier tries."""
 
 
 class TimedTuningFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,17 @@ import msgspec
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, bars, begin, generator, hash_all, measure, row, rows
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
-from distrl.bench.methods import AS_PUBLISHED, FIRST, ONE_EACH, PUBLISHED, QUICK_LAB, LabBudget, Method, resolve
+from distrl.bench.methods import (
+    AS_PUBLISHED,
+    FIRST,
+    ONE_EACH,
+    PUBLISHED,
+    QUICK_LAB,
+    UNBALANCED,
+    LabBudget,
+    Method,
+    resolve,
+)
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Words, draw_bars, save
 from distrl.bench.statistics import Strata, difference
@@ -30,6 +40,7 @@ VARIANTS = (
     Method(name="wasted steps not cut", settings={"data.cut": "false"}),
     Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
     Method(name="none of these three", settings=AS_PUBLISHED),
+    Method(name="rare templates not favoured", settings=UNBALANCED),
     Method(name="stale successes not kept", settings={"replay.keep_successes": "false"}),
     Method(name="no advantage filter", settings={"algorithm.advantage_floor": "-2"}),
     Method(name="positive advantages", settings={"algorithm.advantage": "positive"}),

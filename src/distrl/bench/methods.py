@@ -131,8 +131,8 @@ reports how many of an arena's tasks are fulfilled by matching words alone (`ben
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 TRIED = (
-    "Eight tries, as for every method, in an earlier form of `distrl bench tuning`: four learning rates, three numbers of "
-    "updates per episode, and two of its own, each changed by itself; tuning tasks and seeds apart from those of the test."
+    "Eight tries, as for every method (`distrl bench tuning`): four learning rates, two numbers of updates per episode and "
+    "two changes of its own, each from the best before; tuning tasks and seeds apart from those of the test."
 )
 TRIED_TIMED = (
     "Six tries, as for its rival, each a run at equal wall-clock on the tuning tasks, in an earlier form of `distrl bench "
@@ -151,6 +151,7 @@ PUBLISHED = {
     "algorithm.weight_by": "max",
     "algorithm.critic_warmup_updates": "0",
     "replay.success_weight": "0",
+    "replay.balance": "0",
     "replay.capacity_steps": "10000",
     "replay.keep_successes": "false",
     "learner.learning_rate": "0.0001",
@@ -158,9 +159,12 @@ PUBLISHED = {
 """A-RIDE as in configs/aride-published.toml."""
 EVEN = {"replay.keep_successes": "false", "replay.success_weight": "0", "replay.alpha": "0"}
 """Successes are kept and drawn as failures are."""
-AS_IT_CAME = {**EVEN, "algorithm.rho_max": "5"}
+UNBALANCED = {"replay.balance": "0"}
+"""Templates are drawn as often as they come."""
+AS_IT_CAME = {**EVEN, **UNBALANCED, "algorithm.rho_max": "5"}
 """What a policy gradient needs of the replay, as in configs/ppo.toml."""
-DIGIRL, CLONING = {"algorithm.name": "digirl"}, {"algorithm.name": "filtered_bc"}
+DIGIRL = {"algorithm.name": "digirl", **UNBALANCED}
+CLONING = {"algorithm.name": "filtered_bc", **UNBALANCED}
 GENTLE, ONE_EACH = {"learner.updates_per_episode": "0.5"}, {"learner.updates_per_episode": "1.0"}
 """Fewer than the default: what every method began its tuning with, and many did best with; and half of the default."""
 LOCKSTEP = {
@@ -176,33 +180,42 @@ LOCKSTEP = {
 
 ALIKE = {"replay.td_weight": "0", "replay.ratio_weight": "0", "replay.entropy_weight": "0"}
 """All successes sampled alike."""
-DIGIRL_TUNED = {**DIGIRL, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.0002"}
-CLONING_TUNED = {**CLONING, **AS_PUBLISHED, **GENTLE, **ALIKE}
 GRADIENT = {**AS_IT_CAME, **AS_PUBLISHED, **GENTLE, "learner.learning_rate": "0.00005"}
+FIFTH, TRIPLE = {"learner.learning_rate": "0.0002"}, {"learner.learning_rate": "0.003"}
 
 ALGORITHMS = (
-    Method(name=OURS, tuning=f"{TRIED} Best: four times the updates, the default since."),
-    Method(name="digirl", settings=DIGIRL_TUNED, tuning=f"{TRIED} Best: a fifth of the learning rate."),
-    Method(name="filtered_bc", settings=CLONING_TUNED, tuning=f"{TRIED} Best: all successes alike."),
+    Method(
+        name=OURS, tuning=f"{TRIED} Best: learning rate 0.001, 2 updates, rare templates favoured; the default since."
+    ),
+    Method(
+        name="digirl",
+        settings={**DIGIRL, **AS_PUBLISHED, **ONE_EACH, **FIFTH},
+        tuning=f"{TRIED} Best: learning rate 0.0002, 1 update.",
+    ),
+    Method(
+        name="filtered_bc",
+        settings={**CLONING, **AS_PUBLISHED, **ONE_EACH, **FIFTH, **ALIKE},
+        tuning=f"{TRIED} Best: learning rate 0.0002, 1 update, all successes alike.",
+    ),
     Method(
         name="digirl, same data",
-        settings={**DIGIRL, **GENTLE, "algorithm.digirl.top_share": "1.0"},
-        tuning=f"{TRIED} Best: every surprising episode.",
+        settings={**DIGIRL, **TRIPLE},
+        tuning=f"{TRIED} Best: learning rate 0.003, 2 updates.",
     ),
     Method(
         name="filtered_bc, same data",
-        settings=CLONING,
-        tuning=f"{TRIED} Best: four times the updates.",
+        settings={**CLONING, **TRIPLE, **ALIKE},
+        tuning=f"{TRIED} Best: learning rate 0.003, 2 updates, all successes alike.",
     ),
     Method(
         name="ppo",
         settings={"algorithm.name": "ppo", **GRADIENT},
-        tuning=f"{TRIED} Best: a twentieth of the learning rate.",
+        tuning=f"{TRIED} Best: learning rate 0.00005, half an update.",
     ),
     Method(
         name="grpo",
-        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **GRADIENT},
-        tuning=f"{TRIED} Best: a twentieth of the learning rate.",
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **GRADIENT, "learner.learning_rate": "0.00001"},
+        tuning=f"{TRIED} Best: learning rate 0.00001, half an update.",
     ),
 )
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""

@@ -158,7 +158,7 @@ class ReplayConfig(Section, frozen=True):
     """How strongly priorities bend the sampling; 0: uniform."""
     beta: Share = 0.4
     """How much of that the importance weights undo."""
-    balance: Share = 0.0
+    balance: Share = 0.5
     """How strongly rare task templates are favoured, among successes and among failures apart; 0: not, 1: every template alike."""
 
 

@@ -41,6 +41,8 @@ class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     """Of the test split, before and after."""
     cloning_s: float
+    cloned: dict[str, float]
+    """What cloning said of itself at its end: losses, shares that were right, and how much a second."""
     practice_s: float
     episodes: int
     steps: int
@@ -51,6 +53,12 @@ class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     device_utilisation: float
     learner_idle_ratio: float
     staleness_mean: float
+    kept_share: float
+    """Of the draws, kept successes that were otherwise too stale."""
+    intake_ratio: float
+    """Of the learner's time, for taking episodes in."""
+    relabelled: int
+    """Failures that became examples of other tasks."""
     lost_episodes: int
     duplicate_episodes: int
     evaluated: list[tuple[float, float, float, float, int]]
@@ -112,6 +120,7 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
     before, after = (_read(run / "evaluations" / f"{which}.json") for which in ("before", "after"))
     busy = [(at, value) for at, value in slots(rows, "gpu/utilisation", began_s)]
     practice_s = summary["collect_s"]
+    learnt = _figures(next(row for row in reversed(rows) if row["event"] == "learner"), "learner/")
     return LearningRun(
         suite=summary["suite"],
         success_before=_rate(before),
@@ -119,6 +128,7 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
         gain_points=round(100 * (after["success"] - before["success"]), 1),
         tasks=after["n"],
         cloning_s=round(cloned[-1]["warm_start/samples"] / cloned[-1]["warm_start/per_s"], 1) if cloned else 0.0,
+        cloned=_figures(cloned[-1], "warm_start/") if cloned else {},
         practice_s=practice_s,
         episodes=summary["episodes"],
         steps=summary["steps"],
@@ -128,6 +138,9 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
         device_utilisation=summary["device_utilisation"],
         learner_idle_ratio=summary["learner_idle_ratio"],
         staleness_mean=summary["staleness_mean"],
+        kept_share=summary["kept_share"],
+        intake_ratio=round(learnt.get("intake", 0.0), 4),
+        relabelled=int(learnt.get("data/relabelled", 0)),
         lost_episodes=summary["lost_episodes"],
         duplicate_episodes=summary["duplicate_episodes"],
         evaluated=_evaluated(rows, began_s, practice_s),
@@ -135,6 +148,10 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
         practised=slots([row for row in rows if row.get("worker/recent")], "worker/success/recent", began_s),
         gpu_busy=busy,
     )
+
+
+def _figures(row: dict[str, Any], prefix: str) -> dict[str, float]:
+    return {key.removeprefix(prefix): round(value, 4) for key, value in row.items() if key.startswith(prefix)}
 
 
 def slots(rows: Rows, key: str, began_s: float) -> list[tuple[float, float]]:
@@ -170,8 +187,8 @@ def _lines(found: LearningRun) -> list[Line]:
     at, value, low, high, _ = zip(*found.evaluated, strict=True)
     played, success = zip(*found.practised, strict=True)
     return [
-        Line(name="held-out tasks, 95 % interval", x=at, y=value, low=low, high=high),
-        Line(name="episodes of practice", x=played, y=success, low=success, high=success),
+        Line(name="tuning tasks, at both ends test", x=at, y=value, low=low, high=high),
+        Line(name="in practice", x=played, y=success, low=success, high=success),
     ]
 
 

@@ -100,7 +100,8 @@ def test_a_language_model_leaves_as_an_adapter_or_whole(
     found = told(capsys)
     weights = "adapter_model.safetensors" if form == "adapter" else "model.safetensors"
     assert found["form"] == form
-    assert {weights, "value_head.safetensors", "config.toml", "README.md"} <= set(found["files"])
+    assert {weights, "distrl", "config.toml", "README.md"} <= set(found["files"])
+    assert (tmp_path / "out" / "distrl" / "value_head.safetensors").is_file()
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "base_model: text\n" in card
     assert "Not measured" in card

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 import torch
 from msgspec.structs import replace
 
+from distrl.errors import RoleCrashed
 from distrl.policies.base import Policy
+from distrl.policies.pixel.network import Logits
+from distrl.policies.soundness import MOST_UNSOUND, NO_DECISION
 from distrl.rollout.batching import Batcher
 from distrl.types import Observation
 from support.lessons import tiny_policy
@@ -42,6 +46,25 @@ def test_answers_that_are_no_numbers_are_told_of() -> None:
     with torch.no_grad():
         policy.network.base.get_input_embeddings().weight[token] = float("nan")
     assert decided(policy, [seen(), seen(instruction="Z")]).passed_over == {"dark": 0, "skipped": 1}
+
+
+def test_decisions_from_pixels_that_are_no_numbers_are_invalid_steps_and_told_of() -> None:
+    policy, screens = tiny_pixels(), pictured_screens(2)
+    policy.network.register_forward_hook(lambda module, given, logits: spoil(logits))
+    generator = torch.Generator().manual_seed(0)
+    good, bad = policy.decide(screens, temperature=1.0, generator=generator)
+    assert (bad, policy.soundness.skipped) == (NO_DECISION, 1)
+    assert good.choice
+    assert decided(policy, screens).passed_over == {"dark": 0, "skipped": 2}
+    with pytest.raises(RoleCrashed, match="no numbers"):
+        policy.decide(screens * MOST_UNSOUND, temperature=0.0, generator=generator)
+
+
+def spoil(logits: Logits) -> Logits:
+    """The same with no numbers in every second row."""
+    kind_BK = logits.kind_BK.clone()
+    kind_BK[1::2] = float("nan")
+    return replace(logits, kind_BK=kind_BK)
 
 
 def test_a_policy_that_passes_nothing_over_says_so() -> None:

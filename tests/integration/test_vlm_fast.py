@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, OutOfMemory
 from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped
 from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
 from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
@@ -374,6 +374,7 @@ def test_a_language_model_with_windows_or_scaled_logits_is_left_to_the_stock_way
     base = tiny_vlm("text").network.base
     for name, value in {
         "layer_types": ["full_attention", "sliding_attention"],
+        "sliding_window": 4096,
         "final_logit_softcapping": 30.0,
     }.items():
         setattr(base.config, name, value)
@@ -389,3 +390,20 @@ def test_on_the_cpu_answers_come_the_stock_way() -> None:
 def test_a_decoder_that_is_let_go_of_leaves_nothing_on_the_model(model: Any) -> None:
     answers_of(model, temperature=0.0)
     assert not model.model.language_model._forward_pre_hooks
+
+
+def test_too_little_memory_for_a_batch_gives_its_cache_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, token = tiny_vlm("text", generate=FastGenerate()), Decoder._token
+
+    def greedy(self: Decoder) -> None:
+        if self.batch > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        token(self)
+
+    monkeypatch.setattr(Decoder, "_token", greedy)
+    with pytest.raises(OutOfMemory, match="decide_batch 2"):
+        policy.decide([seen()] * 4, temperature=0.0, generator=torch.Generator())
+    assert isinstance(policy._generate, FastGenerate)
+    assert not policy._generate._decoders
+    policy.decide([seen()], temperature=0.0, generator=torch.Generator())
+    assert [key[0] for key in policy._generate._decoders] == [1]

@@ -61,6 +61,12 @@ def test_a_pickle_is_refused_and_never_read(folder: Path) -> None:
     assert "save_pretrained" in said
 
 
+def test_adapters_beside_a_model_are_refused_and_their_pickle_is_never_read(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "adapter_model.bin").write_bytes(b"c__builtin__\neval\n")
+    assert "holds adapters" in refused(folder)
+
+
 def test_a_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     assert "no weights" in refused(folder)

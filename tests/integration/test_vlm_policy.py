@@ -10,8 +10,8 @@ from safetensors.torch import load, save
 
 from distrl.errors import ConfigError, RoleCrashed, StoreError
 from distrl.policies.base import Scores
+from distrl.policies.soundness import LOOK_BACK, MOST_UNSOUND
 from distrl.policies.vlm import scoring
-from distrl.policies.vlm.faults import MOST_IN_A_ROW
 from distrl.policies.vlm.generation import Answered, Sampler, Sampling, generate
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.policy import VlmPolicy
@@ -374,22 +374,32 @@ def test_tokens_are_made_once_for_what_is_remembered() -> None:
     assert asked == ["a", "bb", "ccc", "a"]
 
 
-def test_nothing_but_such_answers_ends_with_the_cause() -> None:
-    policy = tiny_vlm(decide_batch=MOST_IN_A_ROW // 2, answer_tokens=1)
+def test_too_many_such_answers_end_with_the_cause() -> None:
+    policy = tiny_vlm(decide_batch=2, answer_tokens=1)
     poison(policy, "Z")
-    half, good = [seen(instruction="Z")] * (MOST_IN_A_ROW // 2), seen()
-    decide(policy, [*half, good, *half[1:], *half])
-    with pytest.raises(RoleCrashed, match="learning_rate"):
-        decide(policy, half)
+    one_of_two = [seen(instruction="Z"), seen()]
+    decide(policy, one_of_two * (MOST_UNSOUND - 1))
+    with pytest.raises(RoleCrashed, match=f"{MOST_UNSOUND} of the policy's last {LOOK_BACK} results"):
+        decide(policy, one_of_two)
+
+
+def test_sound_scores_of_a_part_with_an_unsound_one_count_as_lost() -> None:
+    policy = tiny_vlm("text", score_batch=3)
+    poison(policy, "Z")
+    score(policy, [seen(), seen(instruction="Z"), seen()], [(5, 1)] * 3)
+    assert policy.soundness.skipped == 3
 
 
 def test_too_little_memory_names_the_setting_to_lower() -> None:
     def greedy(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(ConfigError, match=r"policy\.vlm\.decide_batch 4"):
-        decide(tiny_vlm(generate=greedy, decide_batch=8), [seen()])
+    policy = tiny_vlm(generate=greedy, decide_batch=8)
+    with pytest.raises(ConfigError, match=r"(?s)on a batch of 8 .*--policy\.vlm\.decide_batch 4"):
+        decide(policy, [seen()] * 9)
+    with pytest.raises(ConfigError, match=r"lower policy\.vlm\.image_max_pixels"):
+        decide(policy, [seen()])  # a smaller batch than one cannot be
     policy = tiny_vlm(score_batch=4)
     policy.network.model.register_forward_pre_hook(lambda module, given: greedy(policy.network, {}, None))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"policy\.vlm\.score_batch 2"):
-        score(policy, [seen()], [()])
+        score(policy, [seen()] * 4, [()] * 4)

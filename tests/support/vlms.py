@@ -30,7 +30,7 @@ from distrl.config.schema import VlmConfig
 from distrl.policies.dialects.catalogue import dialect
 from distrl.policies.vlm.album import Fetch
 from distrl.policies.vlm.generation import Generate, generate
-from distrl.policies.vlm.policy import VlmPolicy
+from distrl.policies.vlm.policy import CPU, VlmPolicy
 from distrl.policies.vlm.prompt import ROLE
 from distrl.types import Bounds, Observation, Past, Tap, UiElement
 
@@ -83,6 +83,7 @@ def tiny_vlm(
     seed: int = 0,
     fetch: Fetch | None = None,
     generate: Generate | None = generate,
+    device: torch.device = CPU,
     **settings: Any,
 ) -> VlmPolicy:
     """A policy over the tiny model of `family`, which finds its pictures in `PICTURES` unless told otherwise."""
@@ -96,7 +97,7 @@ def tiny_vlm(
         "value_width": 8,
     }
     config = VlmConfig(**{**small, **settings})
-    return VlmPolicy(config, seed=seed, fetch=fetch or PICTURES.__getitem__, generate=generate)
+    return VlmPolicy(config, seed=seed, fetch=fetch or PICTURES.__getitem__, device=device, generate=generate)
 
 
 def shake(policy: VlmPolicy, *, by: float = 0.1, seed: int = 0) -> VlmPolicy:

@@ -63,6 +63,11 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     """As the first, with adapters beside the weights."""
     merged_max_logprob_difference: float
     """Sampled with adapters inside the weights, against a plain stock forward with them beside."""
+    score_max_difference: float
+    """Between the log-probability of a whole answer as it was sampled and as the learner scores it, with adapters."""
+    score_mean_difference: float
+    score_max_difference_fp32: float
+    """The same for a shallow model in full precision."""
     gradient_difference: float
     """Norm of the difference of the adapters' gradients over the norm of stock's."""
     stock_gradient_difference: float
@@ -108,6 +113,9 @@ def run(options: BenchOptions) -> VlmSpeeds:
         max_logprob_difference_fp32=shallow.logprob,
         lora_max_logprob_difference=decided.lora_logprob,
         merged_max_logprob_difference=decided.merged_logprob,
+        score_max_difference=trained.rescored[0],
+        score_mean_difference=trained.rescored[1],
+        score_max_difference_fp32=shallow.score,
         gradient_difference=trained.gradient_difference,
         stock_gradient_difference=decided.stock_gradient,
         gradient_difference_fp32=shallow.gradient,
@@ -118,6 +126,7 @@ class _Shallow(msgspec.Struct, frozen=True, kw_only=True):
     """Differences where rounding does not hide a mistake."""
 
     logprob: float
+    score: float
     gradient: float
 
 
@@ -129,7 +138,8 @@ def _shallow(setting: Setting) -> _Shallow:
     )
     with _no_short_numbers():
         logprob = logprob_difference(build_model(shape, full), full)[0]
-        return _Shallow(logprob=logprob, gradient=train(full).gradient_difference)
+        trained = train(full)
+        return _Shallow(logprob=logprob, score=trained.rescored[0], gradient=trained.gradient_difference)
 
 
 @contextmanager

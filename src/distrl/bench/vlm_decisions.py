@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -19,6 +17,7 @@ from distrl.bench.vlm_model import (
     TEXT_TOKENS,
     Setting,
     Work,
+    attention_as_torch_chooses,
     build_model,
     prompts,
     seconds,
@@ -110,9 +109,9 @@ def _decisions(model: Any, batch: int, setting: Setting) -> tuple[float, float]:
     """Decisions a second, ours and stock's."""
     inputs = prompts(model, batch)
     _as_stock(model)
-    with _attention_as_torch_chooses():
+    with attention_as_torch_chooses():
         stock_s = seconds(lambda: _stock_answers(model, inputs), setting)
-    decoder = _fast(model, batch)
+    decoder = fast_decoder(model, batch)
     ours_s = seconds(lambda: decoder.answer(inputs), setting)
     return batch / ours_s, batch / stock_s
 
@@ -120,24 +119,14 @@ def _decisions(model: Any, batch: int, setting: Setting) -> tuple[float, float]:
 def _merged_decisions(model: Any, merging: Merging, batch: int, setting: Setting) -> float:
     inputs = prompts(model, batch)
     merging.join()
-    decoder = _fast(model, batch)
+    decoder = fast_decoder(model, batch)
     ours_s = seconds(lambda: decoder.answer(inputs), setting)
     merging.part()
     return batch / ours_s
 
 
-@contextmanager
-def _attention_as_torch_chooses() -> Iterator[None]:
-    """cuDNN's attention among the choices again: our roles do without it, and stock shall not pay for that."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-def _fast(model: Any, batch: int) -> Decoder:
+def fast_decoder(model: Any, batch: int) -> Decoder:
+    """Makes our answers, of a model that is given its fast forms."""
     speed_up(model)
     longest = PICTURE_TOKENS + TEXT_TOKENS
     decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=1.0, never=NEVER)
@@ -161,7 +150,7 @@ def logprob_difference(model: Any, setting: Setting, merging: Merging | None = N
     inputs = prompts(model, batch)
     if merging is not None:
         merging.join()
-    answers, _ = _fast(model, batch).answer(inputs)
+    answers, _ = fast_decoder(model, batch).answer(inputs)
     recorded, tokens = answers.logp_BA.clone(), answers.token_BA.clone()
     if merging is not None:
         merging.part()

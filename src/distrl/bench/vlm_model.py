@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from torch import Tensor
 from distrl.policies.vlm.fast_generation import speed_up
 
 __all__ = [
-    "ANSWER_TOKENS", "CPU", "FILLER", "GPU", "NEVER", "PICTURE_TOKENS", "TEXT_TOKENS", "Setting", "Work", "build_model",
+    "ANSWER_TOKENS", "CPU", "FILLER", "GPU", "NEVER", "PICTURE_TOKENS", "TEXT_TOKENS", "Setting", "Work", "attention_as_torch_chooses", "build_model",
     "matrix_rate", "prompts", "rows_of", "seconds", "speed_up", "with_answer", "work_of",
 ]  # fmt: skip
 
@@ -174,3 +175,14 @@ def rows_of(whole: dict[str, Tensor], start: int, count: int) -> dict[str, Tenso
         return tensor[start * each : (start + count) * each]
 
     return {name: cut(name, tensor) for name, tensor in whole.items()}
+
+
+@contextmanager
+def attention_as_torch_chooses() -> Iterator[None]:
+    """cuDNN's attention among the choices again: our roles do without it, and stock shall not pay for that."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

@@ -14,10 +14,13 @@ import msgspec
 import torch
 from torch import Tensor
 
+from distrl.bench.vlm_decisions import fast_decoder
 from distrl.bench.vlm_model import (
     ANSWER_TOKENS,
     FILLER,
+    NEVER,
     Setting,
+    attention_as_torch_chooses,
     build_model,
     prompts,
     rows_of,
@@ -26,8 +29,8 @@ from distrl.bench.vlm_model import (
     with_answer,
 )
 from distrl.config.schema import VlmConfig
+from distrl.policies.soundness import Soundness
 from distrl.policies.vlm.adapters import add_adapters
-from distrl.policies.vlm.faults import Soundness
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.scoring import Part, Scorer
 from distrl.policies.vlm.tokens import Vocabulary
@@ -42,6 +45,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     ours: float
     stock: float
     gradient_difference: float
+    rescored: tuple[float, float]
+    """Largest and mean difference between a sampled answer's log-probability and what the learner makes of it."""
 
 
 def train(setting: Setting) -> Trained:
@@ -61,7 +66,8 @@ def train(setting: Setting) -> Trained:
 
         return seconds(step, setting)
 
-    stock_s = timed_s(_stock_backward(network, whole))
+    with attention_as_torch_chooses():
+        stock_s = timed_s(_stock_backward(network, whole))
     expected = _gradient(network)
     ours_s = timed_s(_our_backward(network, config, whole))
     found = _gradient(network)
@@ -69,6 +75,7 @@ def train(setting: Setting) -> Trained:
         ours=setting.train_batch / ours_s,
         stock=setting.train_batch / stock_s,
         gradient_difference=float((found - expected).norm() / expected.norm()),
+        rescored=_rescored(network, config),
     )
 
 
@@ -105,6 +112,19 @@ def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tenso
         (-logp_N.mean() / ANSWER_TOKENS).backward()  # type: ignore[no-untyped-call]
 
     return backward
+
+
+@torch.no_grad()
+def _rescored(network: VlmNetwork, config: VlmConfig) -> tuple[float, float]:
+    """Sample some answers and score them, both as in a run with adapters beside the weights."""
+    inputs = prompts(network.base, config.score_batch)
+    answers, _ = fast_decoder(network.base, config.score_batch).answer(inputs)
+    said = msgspec.structs.replace(ANY_WORD, forbidden=NEVER)
+    scorer = Scorer(network, config, device=network.base.device, vocabulary=said, soundness=Soundness())
+    whole = with_answer(inputs, answers.token_BA)
+    logp_N, _, _ = scorer.score(_parts({name: tensor.cpu() for name, tensor in whole.items()}, config.score_batch))
+    difference = (answers.logp_BA.sum(1).cpu() - logp_N).abs()
+    return float(difference.max()), float(difference.mean())
 
 
 def _parts(whole: dict[str, Tensor], size: int) -> list[Part]:

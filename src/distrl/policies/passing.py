@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from distrl.policies.base import Policy
-from distrl.policies.vlm.faults import Soundness
+from distrl.policies.soundness import Soundness
 
 
 @runtime_checkable
@@ -19,13 +19,13 @@ class Looking(Protocol):
 
 @runtime_checkable
 class Answering(Protocol):
-    """A policy whose model may answer with what is no number."""
+    """A policy whose model may come to what is no number."""
 
     soundness: Soundness
 
 
 def passed_over(policy: Policy[Any]) -> dict[str, float]:
-    """How many pictures and how many answers so far, in this life of the process; 0 where a policy knows none."""
+    """How many pictures and how many results so far, in this life of the process; 0 where a policy knows none."""
     return {
         "dark": policy.num_dark if isinstance(policy, Looking) else 0,
         "skipped": policy.soundness.skipped if isinstance(policy, Answering) else 0,

@@ -29,20 +29,21 @@ def keep_evaluating(life: Life) -> None:
     first = _await_first(life, weights)
     if first is None:
         return
+    examiner = _Examiner(life, weights)
     if not (life.run.evaluations / "before.json").exists():
-        _evaluate(life, weights, first, evaluation.episodes, name="before")
+        examiner.evaluate(first, evaluation.episodes, name="before")
     last_s = time.monotonic()
     life.pulse.figures["progress"] = 1.0  # also where nothing was due: a life that waits for its turn is a good one
     while not life.stopping():
         newest = weights.latest()
         if evaluation.every_s and newest and time.monotonic() - last_s >= evaluation.every_s:
-            _evaluate(life, weights, newest, evaluation.during_episodes, name=f"v{newest.version:06d}")
+            examiner.evaluate(newest, evaluation.during_episodes, name=f"v{newest.version:06d}")
             last_s = time.monotonic()
         life.pulse.waiting("its next turn")
         time.sleep(NAP_S)
     final = weights.latest()
     if final is not None and not life.orphaned():
-        _evaluate(life, weights, final, evaluation.episodes, name="after")
+        examiner.evaluate(final, evaluation.episodes, name="after")
 
 
 def _await_first(life: Life, weights: WeightsFolder) -> PolicyVersion | None:
@@ -60,31 +61,37 @@ def _beat(life: Life, what: str) -> None:
         raise SystemExit(0)  # nobody waits for the report
 
 
-def _evaluate(life: Life, weights: WeightsFolder, version: PolicyVersion, count: int, *, name: str) -> None:
-    sight = make_sight(life.config)
-    policy = make_policy(life.config, sight)
-    try:
-        weights.load(policy, version)
-    except StoreError as error:
-        if weights.latest() == version:
-            raise
-        # It made room for newer versions in the meantime: the next turn takes one of those.
-        life.log.write("skipped", version=version.version, why=error.seen)
-        return
-    # The curve on the way comes from the tuning split: the test tasks are looked at before and after, and never between.
-    tasks = held_out(life.config, count, "test" if name in ("before", "after") else "tune")
-    how = Evaluation(
-        config=life.config,
-        seed=life.config.run.seed,
-        beat=lambda done: _beat(life, f"evaluating version {version.version}: {done} of {len(tasks)}"),
-        keep_frame=None if sight is None else sight.put,
-    )
-    report = make_report(evaluate(policy, tasks, how), suite=life.config.tasks.suite, version=version.version)
-    life.run.evaluations.mkdir(exist_ok=True)
-    replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
-    life.pulse.figures.update({"success": report.success, "version": version.version, "n": report.n, "progress": 1.0})
-    life.metrics.write(
-        "evaluator",
-        role="evaluator",
-        **{"evaluator/success": report.success, "evaluator/version": version.version, "evaluator/n": report.n},
-    )
+class _Examiner:
+    """Holds the policy that takes on one version after another: a large one is slow to load, and there is room for one."""
+
+    def __init__(self, life: Life, weights: WeightsFolder) -> None:
+        self._life, self._weights = life, weights
+        self._sight = make_sight(life.config)
+        self._policy = make_policy(life.config, self._sight)
+
+    def evaluate(self, version: PolicyVersion, count: int, *, name: str) -> None:
+        """Play the tasks with a version and write the report, unless the version is gone and newer ones are there."""
+        life = self._life
+        try:
+            self._weights.load(self._policy, version)
+        except StoreError as error:
+            if self._weights.latest() == version:
+                raise
+            # It made room for newer versions in the meantime: the next turn takes one of those.
+            life.log.write("skipped", version=version.version, why=error.seen)
+            return
+        # The curve on the way comes from the tuning split: test tasks are looked at before and after, and never between.
+        tasks = held_out(life.config, count, "test" if name in ("before", "after") else "tune")
+        how = Evaluation(
+            config=life.config,
+            seed=life.config.run.seed,
+            beat=lambda done: _beat(life, f"evaluating version {version.version}: {done} of {len(tasks)}"),
+            keep_frame=None if self._sight is None else self._sight.put,
+        )
+        played = evaluate(self._policy, tasks, how)
+        report = make_report(played, suite=life.config.tasks.suite, version=version.version)
+        life.run.evaluations.mkdir(exist_ok=True)
+        replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
+        told = {"success": report.success, "version": version.version, "n": report.n}
+        life.pulse.figures.update({**told, "progress": 1.0})
+        life.metrics.write("evaluator", role="evaluator", **{f"evaluator/{key}": value for key, value in told.items()})

@@ -25,6 +25,7 @@ from distrl.policies.pixel.network import Logits, PixelNetwork
 from distrl.policies.pixel.pictures import PictureRoom
 from distrl.policies.room import memory_errors
 from distrl.policies.seat import Seat
+from distrl.policies.soundness import NO_DECISION, Soundness
 from distrl.policies.spread import Spread
 from distrl.types import Action, Decision, Observation
 
@@ -42,7 +43,7 @@ class PixelPolicy:
         self.config, self._seat = config, seat
         # Made on the CPU, so that a seed gives the same first weights everywhere.
         self.network = PixelNetwork(config).to(seat.device)
-        self._grid = grid_of(config)
+        self._grid, self.soundness = grid_of(config), Soundness()
         self._random = np.random.default_rng(seed)
         self._room = PictureRoom(
             (config.picture_width, config.picture_height),
@@ -91,6 +92,8 @@ class PixelPolicy:
         with memory_errors("rollout.batch_size", len(observations)):
             logits = self._logits([self.encode(observation) for observation in observations])
         # Drawn on the CPU, with the generator that everyone passes.
+        sound_B, logits = _sound(logits)
+        self.soundness.note(sound_B, "deciding")
         spread = _spread(logits, temperature or 1.0, torch.device("cpu"))
         choices = spread.sample(generator, greedy=temperature == 0)
         logp, entropy = spread.logp(choices).tolist(), spread.entropy().tolist()
@@ -103,7 +106,9 @@ class PixelPolicy:
                 entropy=entropy[i],
                 value=values[i],
             )
-            for i, (choice, observation) in enumerate(zip(choices, observations, strict=True))
+            if sound
+            else NO_DECISION
+            for i, (choice, observation, sound) in enumerate(zip(choices, observations, sound_B.tolist(), strict=True))
         ]
 
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
@@ -133,6 +138,13 @@ class PixelPolicy:
             f"for {config.picture_width} × {config.picture_height} and {config.text_bytes} bytes"
         )
         weights_file.restore(self.weights(), data, source=source, expected=expected)
+
+
+def _sound(logits: Logits) -> tuple[Tensor, Logits]:
+    """Which rows are numbers throughout, and the same logits with 0 for what is none."""
+    parts = msgspec.structs.asdict(logits)
+    sound_B = torch.stack([part.reshape(len(part), -1).isfinite().all(1) for part in parts.values()]).all(0)
+    return sound_B.cpu(), Logits(**{name: part.nan_to_num(0.0) for name, part in parts.items()})
 
 
 def _spread(logits: Logits, temperature: float, device: torch.device) -> Spread:

@@ -1,6 +1,7 @@
 """A trained policy as a Hugging Face folder: adapters to put on the model they came from, or a whole model.
 
-The value head goes into a file of its own: it is ours alone, and whoever serves the model does not need it.
+The value head goes into a folder of its own: it is ours alone, and who serves the model takes every file of tensors
+beside its weights for a part of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from distrl.policies.vlm.policy import VlmPolicy
 
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", *PICKLES, "*.gguf", "*.onnx", "*.msgpack", "*.h5")
 """What is not copied from the folder of the model: the weights are new."""
+
+OURS = "distrl"
 
 
 def export_adapter(policy: VlmPolicy, folder: Path) -> None:
@@ -52,4 +55,5 @@ def _not_for_copies(folder: str, names: list[str]) -> set[str]:
 
 def _export_value(policy: VlmPolicy, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.network.value.state_dict().items()}
-    save_file(tensors, folder / "value_head.safetensors")
+    (folder / OURS).mkdir()
+    save_file(tensors, folder / OURS / "value_head.safetensors")

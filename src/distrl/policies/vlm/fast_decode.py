@@ -195,10 +195,9 @@ class Decoder:
     def _advance(self) -> None:
         if not self._token_B.is_cuda:
             self._token()
-        elif self._replay is None:
-            self._replay = self._capture()
-            self._replay()
-        else:
+            return
+        with torch.cuda.device(self._token_B.device):  # graphs and streams are otherwise those of the first GPU
+            self._replay = self._replay or self._capture()
             self._replay()
 
     def _capture(self) -> Callable[[], None]:
@@ -221,7 +220,7 @@ class Decoder:
         graph = torch.cuda.CUDAGraph()
         if self._generator is not None:  # a replay then draws on from wherever the generator stands
             graph.register_generator_state(self._generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):
             self._token()
         put_back()
         return graph.replay

@@ -43,7 +43,8 @@ def suits(model: Any) -> bool:
     if any(name.rpartition(".")[2] == "experts" for name, _ in language.named_modules()):
         return False
     text = language.config
-    plain = set(getattr(text, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    kinds = getattr(text, "layer_types", None)
+    plain = set(kinds) == {"full_attention"} if kinds else not getattr(text, "sliding_window", None)
     unscaled = not any(getattr(text, name, None) for name in SCALED_LOGITS)
     return plain and unscaled and (language is inner or any(map(is_packed_attention, model.modules())))
 

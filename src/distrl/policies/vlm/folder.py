@@ -19,6 +19,13 @@ def check_folder(path: str) -> Path:
             fix="hf download ORGANISATION/MODEL --local-dir FOLDER, or for SmolLM2 what docs/vlm.md says under "
             '"A small language model"; then policy.vlm.path = FOLDER',
         )
+    if (folder / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"{folder} holds adapters, which are no model by themselves",
+            expected="the folder of a whole model",
+            fix="name the model that they belong to, or merge them into it: "
+            "PeftModel.from_pretrained(MODEL, ADAPTERS).merge_and_unload().save_pretrained(NEW_FOLDER)",
+        )
     if any(folder.glob("*.safetensors")):
         return folder
     pickles = sorted(file.name for pattern in PICKLES for file in folder.glob(pattern))

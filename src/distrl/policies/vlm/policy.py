@@ -13,25 +13,26 @@ from PIL import Image
 from torch import Tensor
 
 from distrl.config.schema import VlmConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, OutOfMemory
 from distrl.policies import weights_file
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
+from distrl.policies.soundness import NO_DECISION, Soundness
 from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.eyes import Reading, make_eye, tokenize
 from distrl.policies.vlm.fast_generation import FastGenerate, speed_up, suits
-from distrl.policies.vlm.faults import Soundness, memory_errors
 from distrl.policies.vlm.generation import Answered, Generate, Sampling, generate
 from distrl.policies.vlm.loading import compute_dtype, load_model, precision, weights_dtype
 from distrl.policies.vlm.merging import Merging
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.prompt import Encoded, Prompter
+from distrl.policies.vlm.room import memory_errors
 from distrl.policies.vlm.scoring import Part, Scorer
 from distrl.policies.vlm.texts import Texts
 from distrl.policies.vlm.tokens import Answer, Inputs, close_up, on_device, pad, vocabulary_of
-from distrl.types import Action, Decision, Observation, Unparsed
+from distrl.types import Action, Decision, Observation
 
 CPU = torch.device("cpu")
 TRIAL_SIZE = (128, 128)
@@ -144,8 +145,13 @@ class VlmPolicy:
 
     def _decide(self, observations: Sequence[Observation], sampling: Sampling) -> Iterator[Decision]:
         encoded = [self.encode(observation) for observation in observations]
-        with memory_errors("decide_batch", self.config.decide_batch):
-            answered = self._answer(self._inputs(encoded, [()] * len(encoded)), sampling)
+        try:
+            with memory_errors("decide_batch", len(encoded)):
+                answered = self._answer(self._inputs(encoded, [()] * len(encoded)), sampling)
+        except OutOfMemory:
+            if isinstance(self._generate, FastGenerate):  # smaller batches must not find its caches in their way
+                self._generate.forget()
+            raise
         self.soundness.note(answered.finite_B, "deciding")
         for row, observation in enumerate(observations):
             yield self._decision(answered, row, observation)
@@ -157,8 +163,7 @@ class VlmPolicy:
 
     def _decision(self, answered: Answered, row: int, observation: Observation) -> Decision:
         if not answered.finite_B[row]:
-            # An empty choice teaches nothing, and the step is invalid.
-            return Decision(action=Unparsed(""), choice=(), logp=0.0, entropy=0.0, value=0.5)
+            return NO_DECISION
         answer = answered.answers[row]
         return Decision(
             action=self.dialect.parse(self._say(answer), self._prompter.screen(observation)),

@@ -22,9 +22,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.vlm.faults import Soundness, memory_errors
+from distrl.policies.soundness import Soundness
 from distrl.policies.vlm.loading import compute_dtype, precision, weights_dtype
 from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.room import memory_errors
 from distrl.policies.vlm.tokens import Answer, Inputs, Vocabulary, entropy_of, log_chances, on_device
 
 Columns = tuple[Tensor, Tensor, Tensor]
@@ -112,7 +113,7 @@ class Scorer:
     def _score(self, part: Part) -> Columns:
         answers, longest, device = part.answers, max(map(len, part.answers)), self._device
         first_B = None if part.first_B is None else part.first_B.to(device)
-        with memory_errors("score_batch", self._config.score_batch), precision(self._config, device):
+        with memory_errors("score_batch", len(answers)), precision(self._config, device):
             inputs = on_device(part.inputs, device, compute_dtype(self._config, device))
             logits_BKV, hidden_BKD = self._network(inputs, keep=longest + 1, first_B=first_B)
             logp_BAV = log_chances(logits_BKV[:, :-1], self._vocabulary.never(device))
@@ -131,6 +132,7 @@ class Scorer:
         self._soundness.note(finite_N, "scoring")
         if bool(finite_N.all()):
             return columns
+        self._soundness.skipped += int(finite_N.sum())  # the sound ones of the part are lost with them
         # Still something to send a gradient into, so that an update of nothing else does not fail.
         learning = torch.is_grad_enabled()
         cut = (column.detach().nan_to_num(0.0, 0.0, 0.0).requires_grad_(learning) for column in columns)

@@ -20,6 +20,7 @@ from distrl.bench.methods import (
     FIFTH,
     FIRST,
     HASTE,
+    LARGE,
     LOCKSTEP,
     OURS,
     RIVAL,
@@ -45,7 +46,7 @@ TIMED_TRIES = {
         Method(name="half the learning rate", settings={"learner.learning_rate": "0.0005"}),
         Method(name="a fifth of the learning rate", settings={"learner.learning_rate": "0.0002"}),
         Method(name="no critic warm-up", settings=AT_ONCE),
-        Method(name="batches of 32", settings={"learner.batch_trajectories": "32"}),
+        Method(name="batches of 32", settings=LARGE),
     ),
     RIVAL: (
         Method(name="as it is"),

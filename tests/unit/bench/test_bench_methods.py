@@ -31,14 +31,14 @@ from distrl.bench.methods import (
     tuning_of,
 )
 from distrl.bench.staleness import BOUNDS, CORRECTIONS, QUICK_BOUNDS, QUICK_STALE_LAB, STALE_LAB
-from distrl.bench.timed_tuning import TIMED_TRIES
+from distrl.bench.timed_tuning import TIMED_TRIES, UNTUNED_SCHEMES
 from distrl.bench.tuning import CANDIDATES
 from distrl.config.load import config_hash, load_config
 from distrl.errors import ConfigError
 from distrl.evaluation.evaluate import held_out
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-TUNING = Path(__file__).parents[3] / "docs" / "results" / "tuning.json"
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
 EVERYTHING = [*ALGORITHMS, *SCHEMES, *VARIANTS, *CORRECTIONS.values()]
 
 
@@ -52,10 +52,20 @@ def test_every_method_fits_the_schema_and_leaves_the_policy_as_the_arena_has_it(
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda one: one.name)
 def test_every_method_is_compared_with_what_its_tuning_chose(candidate: Method) -> None:
     (method,) = (one for one in ALGORITHMS if one.name == candidate.name)
-    if not TUNING.exists():
-        pytest.skip("the search has not been made since it goes step by step")
-    chosen = resolve(candidate.settings, json.loads(TUNING.read_bytes())["chosen"][candidate.name])
-    assert config_hash(resolve(method.settings)) == config_hash(chosen)
+    chosen = json.loads((RESULTS / "tuning.json").read_bytes())["chosen"][candidate.name]
+    assert config_hash(resolve(method.settings)) == config_hash(resolve(candidate.settings, chosen))
+
+
+@pytest.mark.parametrize("untuned", UNTUNED_SCHEMES, ids=lambda one: one.name)
+def test_every_scheme_is_compared_with_the_best_of_its_tries(untuned: Method) -> None:
+    (scheme,) = (one for one in SCHEMES if one.name == untuned.name)
+    best = json.loads((RESULTS / "timed_tuning.json").read_bytes())["best"][untuned.name]
+    (chosen,) = (one for one in TIMED_TRIES[untuned.name] if one.name == best)
+    assert config_hash(resolve(scheme.settings)) == config_hash(resolve(untuned.settings, chosen.settings))
+
+
+def test_at_equal_episodes_ours_is_the_default_of_the_library() -> None:
+    assert ALGORITHMS[0].settings == {}
 
 
 @pytest.mark.parametrize("table", [ALGORITHMS, SCHEMES, VARIANTS], ids=["algorithms", "schemes", "variants"])

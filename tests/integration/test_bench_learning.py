@@ -177,6 +177,10 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
     assert (found.corrected, found.uncorrected) == (shares["corrected"], shares["uncorrected"])
     assert found.tolerated["corrected"] == 16
     assert found.tolerated["uncorrected"] == found.tolerated["ppo_uncorrected"] == 0
+    assert found.change["corrected"]["16"] == pytest.approx([0.0, 0.0, 0.0])
+    slower = found.change["uncorrected"]["1"]
+    assert slower is not None
+    assert slower[0] == pytest.approx(-1 / 3, abs=1e-3)
     assert set(found.correction_at_8) == {"corrected", "ppo_corrected"}
     gained, lost = found.correction_at_8["ppo_corrected"], found.loss_at_8["ppo_uncorrected"]
     assert gained is not None
@@ -188,7 +192,7 @@ def test_a_lag_leaves_episodes_as_long_in_the_replay_as_no_lag_and_nothing_else_
     none, long = (staleness.entry(CORRECTIONS["corrected"], bound) for bound in (0, 16))
     assert (none.lag, long.lag) == (0, 16)
     assert (none.settings["replay.max_staleness"], long.settings["replay.max_staleness"]) == ("16", "32")
-    assert none.settings["replay.keep_successes"] == "false"
+    assert none.settings["replay.keep_successes"] == none.settings["warm_start.keep"] == "false"
 
 
 # --- tuning -----------------------------------------------------------------------------------------------------------

@@ -17,8 +17,9 @@ import numpy as np
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, band, begin, generator, hash_all
+from distrl.bench.comparison import row as as_row
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
-from distrl.bench.methods import FIRST, GRADIENT, HASTE, ONE_EACH, LabBudget, Method, resolve
+from distrl.bench.methods import FIRST, GRADIENT, HASTE, LAB_SEED, ONE_EACH, LabBudget, Method, resolve
 from distrl.bench.parts import parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.statistics import Interval, difference, interval, relative
@@ -34,16 +35,16 @@ CORRECTIONS = {
 EVERYWHERE = ("corrected", "uncorrected")
 """Those of them that are run at every bound; the others at 0 and at the one that is asked about."""
 PAIRS = {"corrected": "uncorrected", "ppo_corrected": "ppo_uncorrected"}
-PLAINLY_STALE = {"replay.keep_successes": "false", "policy.rename_share": "0"}
-"""So that the lag is all that makes data stale."""
+PLAINLY_STALE = {"replay.keep_successes": "false", "warm_start.keep": "false", "policy.rename_share": "0"}
+"""So that the lag is all that makes data stale, and nothing stays the longer in the replay the larger it is."""
 ASKED = 8
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
 """Versions of lag in `staleness`."""
-STALE_LAB = LabBudget(episodes=768, chunk=8, evaluate_every=384, tune_tasks=100, settings=ONE_EACH)
+STALE_LAB = LabBudget(episodes=1152, chunk=24, evaluate_every=576, tune_tasks=100, settings=ONE_EACH)
 QUICK_STALE_LAB = LabBudget(
     episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
 )
-"""More and smaller versions, so that the largest lag is a small part of the run."""
+"""Versions a little smaller than those of real runs, so that the largest lag is a third of the run at most."""
 WINDOW = 16
 """Versions after its arrival for which an episode can be sampled."""
 MARGIN = 0.1
@@ -69,6 +70,8 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """By form, success at the lag of 8 less that at 0, seed by seed and task by task."""
     correction_at_8: dict[str, Row | None]
     """What correcting adds at the lag of 8."""
+    change: dict[str, dict[str, Row | None]]
+    """By form and bound, success over that at 0, less 1."""
     tolerated: dict[str, int]
     """The largest bound up to which success is not lower by 10 % or more than at 0."""
     seeds: int
@@ -85,7 +88,8 @@ def run(options: BenchOptions) -> StalenessFigures:
     seeds = begin(options)
     budget, bounds = (QUICK_STALE_LAB, QUICK_BOUNDS) if options.quick else (STALE_LAB, BOUNDS)
     table = [(name, bound) for name in CORRECTIONS for bound in bounds_for(name, bounds)]
-    found = run_labs([entry(CORRECTIONS[name], bound) for name, bound in table], budget, seeds, parts_for(options))
+    entries = [entry(CORRECTIONS[name], bound) for name, bound in table]
+    found = run_labs(entries, budget, seeds, parts_for(options), first_seed=LAB_SEED)
     runs: dict[str, dict[int, Ran]] = {name: {} for name in CORRECTIONS}
     for (name, bound), ran in zip(table, found, strict=True):
         runs[name][bound] = ran
@@ -126,6 +130,10 @@ def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFig
         correction_at_8={
             name: _change(runs[name][ASKED], runs[plain][ASKED]) for name, plain in PAIRS.items() if ASKED in runs[name]
         },
+        change={
+            name: {str(bound): as_row(_over_none(row, bound)) for bound in sorted(row)[1:]}
+            for name, row in runs.items()
+        },
         tolerated={name: tolerated(row) for name, row in runs.items()},
         seeds=len(some.results),
         test_tasks=len(some.results[0].outcomes),
@@ -140,7 +148,7 @@ def tolerated(row: Mapping[int, Ran]) -> int:
     """The largest bound up to which no loss of `MARGIN` is within the interval; what is uncertain is not tolerated."""
     reached = 0
     for bound in sorted(row)[1:]:
-        if not _is_safe(relative([row[bound].outcomes_ST()], [row[0].outcomes_ST()], generator())):
+        if not _is_safe(_over_none(row, bound)):
             break
         reached = bound
     return reached
@@ -148,6 +156,10 @@ def tolerated(row: Mapping[int, Ran]) -> int:
 
 def _change(one: Ran, other: Ran) -> Row:
     return difference([one.outcomes_ST()], [other.outcomes_ST()], generator()).row()
+
+
+def _over_none(row: Mapping[int, Ran], bound: int) -> Interval | None:
+    return relative([row[bound].outcomes_ST()], [row[0].outcomes_ST()], generator())
 
 
 def _is_safe(change: Interval | None) -> bool:

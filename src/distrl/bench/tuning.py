@@ -36,6 +36,7 @@ from distrl.bench.methods import (
     resolve,
 )
 from distrl.bench.parts import parts_for
+from distrl.evaluation.evaluate import held_out
 
 TUNING_LAB = LabBudget(episodes=768, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
@@ -137,6 +138,8 @@ class TuningFigures(msgspec.Struct, frozen=True, kw_only=True):
     chosen: dict[str, Settings]
     """By method, these settings, on top of what tuning began with."""
     tries_each: int
+    tasks: dict[str, int]
+    """Of each arena: fewer than the budget allows where its tuning split has no more."""
     seeds: int
     first_seed: int
     budget: LabBudget
@@ -176,6 +179,7 @@ def sum_up(searches: Sequence[Search], runs: Sequence[Ran], budget: LabBudget) -
         kept={search.method.name: search.kept for search in searches},
         chosen={search.method.name: search.chosen for search in searches},
         tries_each=len(searches[0].tries),
+        tasks={arena.name: len(held_out(resolve(arena.settings), budget.tune_tasks, "tune")) for arena in ARENAS},
         seeds=len(runs[0].results),
         first_seed=TUNING_SEED,
         budget=budget,

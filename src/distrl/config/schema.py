@@ -159,7 +159,7 @@ class ReplayConfig(Section, frozen=True):
     beta: Share = 0.4
     """How much of that the importance weights undo."""
     balance: Share = 0.5
-    """How strongly rare task templates are favoured, among successes and among failures apart; 0: not, 1: every template alike."""
+    """How strongly rare task templates are favoured, the successes and the failures of each counted by themselves; 0: not."""
 
 
 class LearnerConfig(Section, frozen=True):

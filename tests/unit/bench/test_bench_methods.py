@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.bench.ablation import QUICK_VARIANTS, VARIANTS
+from distrl.bench.ablation import ABLATION_LAB, QUICK_VARIANTS, VARIANTS
 from distrl.bench.base import names
 from distrl.bench.methods import (
     ALGORITHMS,
@@ -71,7 +71,8 @@ def test_at_equal_episodes_ours_is_the_default_of_the_library() -> None:
 @pytest.mark.parametrize("table", [ALGORITHMS, SCHEMES, VARIANTS], ids=["algorithms", "schemes", "variants"])
 def test_no_two_rows_of_a_table_are_the_same(table: tuple[Method, ...]) -> None:
     assert len({method.name for method in table}) == len(table)
-    assert len({config_hash(resolve(ARENAS[0].settings, method.settings)) for method in table}) == len(table)
+    found = {config_hash(resolve(ARENAS[0].settings, ABLATION_LAB.settings, method.settings)) for method in table}
+    assert len(found) == len(table)
 
 
 def test_ours_comes_first_and_the_first_variant_changes_nothing() -> None:

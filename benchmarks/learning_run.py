@@ -115,12 +115,14 @@ def report(run: Path, folder: Path, name: str, command: str) -> None:
 
 def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) -> LearningRun:
     """The figures of a finished run."""
-    began_s = next(row["time_s"] for row in rows if row.get("worker/version", -1) >= 0)
+    began_s = next((row["time_s"] for row in rows if row.get("worker/version", -1) >= 0), None)
+    learnt = next((_figures(row, "learner/") for row in reversed(rows) if row["event"] == "learner"), None)
+    if began_s is None or learnt is None:
+        raise UsageError(f"{run} never practised", expected="workers that played and a learner that learnt")
     cloned = [row for row in rows if row["event"] == "warm_start"]
     before, after = (_read(run / "evaluations" / f"{which}.json") for which in ("before", "after"))
     busy = [(at, value) for at, value in slots(rows, "gpu/utilisation", began_s)]
     practice_s = summary["collect_s"]
-    learnt = _figures(next(row for row in reversed(rows) if row["event"] == "learner"), "learner/")
     return LearningRun(
         suite=summary["suite"],
         success_before=_rate(before),

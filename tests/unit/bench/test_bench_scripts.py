@@ -72,3 +72,12 @@ def test_a_learning_curve_wants_four_words_and_a_finished_run(
     said = capsys.readouterr().err
     assert f"{tmp_path} has no summary.json, metrics.jsonl, evaluations/before.json" in said
     assert "try: python benchmarks/learning_run.py RUN" in said
+
+
+def test_a_run_that_never_practised_has_no_learning_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "evaluations").mkdir()
+    for name in ("summary.json", "env.json", "evaluations/before.json", "evaluations/after.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text('{"time_s": 1.0, "event": "warm_start"}\n')
+    assert called("learning_run", str(tmp_path), str(tmp_path / "out"), "name", "command") == 2
+    assert "never practised" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def keep_evaluating(life: Life) -> None:
     first = _await_first(life, weights)
     if first is None:
         return
-    examiner = _Examiner(life, weights)
+    examiner = Examiner(life, weights)
     if not (life.run.evaluations / "before.json").exists():
         examiner.evaluate(first, evaluation.episodes, name="before")
     last_s = time.monotonic()
@@ -61,7 +61,7 @@ def _beat(life: Life, what: str) -> None:
         raise SystemExit(0)  # nobody waits for the report
 
 
-class _Examiner:
+class Examiner:
     """Holds the policy that takes on one version after another: a large one is slow to load, and there is room for one."""
 
     def __init__(self, life: Life, weights: WeightsFolder) -> None:

@@ -15,7 +15,7 @@ from distrl.experience.replay import Replay, ReplayState, importance_weights
 
 
 def make_replay(weight_by: str = "mean", seed: int = 0, **settings: object) -> Replay[str]:
-    config = msgspec.convert({"capacity_steps": 100, **settings}, ReplayConfig)
+    config = msgspec.convert({"capacity_steps": 100, "balance": 0.0, **settings}, ReplayConfig)
     return Replay(config, np.random.default_rng(seed), weight_by="max" if weight_by == "max" else "mean")
 
 

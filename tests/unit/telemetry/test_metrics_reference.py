@@ -8,8 +8,9 @@ from distrl.algorithms.aride import ARide
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.rollout.worker import Worker
-from distrl.runtime import evaluator_role, worker_role
+from distrl.runtime import worker_role
 from distrl.runtime.assembly import make_policy
+from distrl.runtime.evaluator_role import Examiner
 from distrl.runtime.learner_role import METRICS_EVERY_UPDATES, PulseReporter
 from distrl.runtime.role import Life
 from distrl.telemetry.events import read_events
@@ -68,7 +69,7 @@ def test_the_evaluator_reports_what_is_declared(tmp_path: Path) -> None:
     life = QuietLife("evaluator", tmp_path, small_config(evaluation={"devices": 1}, tasks={"max_oracle_steps": 3}))
     weights = WeightsFolder(life.run.weights)
     version = weights.publish(make_policy(life.config), make_version(0))
-    evaluator_role._evaluate(life, weights, version, 1, name="before")
+    Examiner(life, weights).evaluate(version, 1, name="before")
     assert reported(life, "evaluator") == declared("evaluator")
 
 

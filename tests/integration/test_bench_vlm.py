@@ -24,5 +24,6 @@ def test_the_learners_update_has_the_gradient_of_stock(monkeypatch: pytest.Monke
     monkeypatch.setattr(Scorer, "score", watched)
     trained = vlm_training.train(msgspec.structs.replace(CPU, train_batch=3, micro_batch=2))
     assert trained.gradient_difference < 1e-4
-    assert parts == [2, 2]  # a rehearsal and an update, each of a whole batch in two parts
+    assert parts == [2, 2, 1]  # a rehearsal and an update, each of a whole batch in two parts, and sampled answers
+    assert max(trained.rescored) < 1e-4
     assert min(trained.ours, trained.stock) > 0

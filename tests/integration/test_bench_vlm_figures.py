@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from distrl.bench import vlm_decisions
+from distrl.bench import vlm_decisions, vlm_training
 from distrl.bench.vlm_adapters import adapt
 from distrl.bench.vlm_decisions import logprob_difference
 from distrl.bench.vlm_model import CPU, build_model, prompts
@@ -48,7 +49,15 @@ def test_a_quick_look_gives_every_figure_and_measures_as_the_roles_compute(
         answered.append(torch.backends.cuda.cudnn_sdp_enabled())
         return stock(model, inputs)
 
+    learnt: list[bool] = []
+    backward = vlm_training._stock_backward
+
+    def watched_backward(network: Any, whole: Any) -> Callable[[], None]:
+        step = backward(network, whole)
+        return lambda: (learnt.append(torch.backends.cuda.cudnn_sdp_enabled()), step())[1]
+
     monkeypatch.setattr(vlm_decisions, "_stock_answers", watched)
+    monkeypatch.setattr(vlm_training, "_stock_backward", watched_backward)
     assert main(["bench", "vlm", "--quick", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found.keys() >= PROMISED
@@ -59,13 +68,14 @@ def test_a_quick_look_gives_every_figure_and_measures_as_the_roles_compute(
     assert row["decisions_per_s"] == found["decisions_per_s"]
     # In float32 no figure has rounding to hide behind.
     differences = {name: value for name, value in found.items() if "_difference" in name}
-    assert len(differences) == 9
+    assert len(differences) == 12
     assert max(differences.values()) < 1e-4, differences
     assert found["stock_gradient_difference"] > 0  # sums in another order
     # The roles do without cuDNN's attention, and stock transformers has it.
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert answered
-    assert all(answered)
+    assert learnt
+    assert all(answered + learnt)
 
 
 def test_the_adapters_of_the_measurement_have_an_effect() -> None:

@@ -117,6 +117,7 @@ def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tenso
 @torch.no_grad()
 def _rescored(network: VlmNetwork, config: VlmConfig) -> tuple[float, float]:
     """Sample some answers and score them, both as in a run with adapters beside the weights."""
+    network.eval()
     inputs = prompts(network.base, config.score_batch)
     answers, _ = fast_decoder(network.base, config.score_batch).answer(inputs)
     said = msgspec.structs.replace(ANY_WORD, forbidden=NEVER)

@@ -170,7 +170,11 @@ class Replay(Generic[T]):
         return {id: float(self._priority[slot]) for id, slot in self._slot_of.items()}
 
     def state(self) -> ReplayState:
-        """What `restore` wants; the random generator belongs to whoever passed it in."""
+        """What `restore` wants; the random generator belongs to whoever passed it in.
+
+        Templates are counted anew, as they will be then: who goes on from here and who was never away draw alike.
+        """
+        self.set_version(self._learner_version)
         priorities = self.priorities()
         return ReplayState(
             learner_version=self._learner_version,

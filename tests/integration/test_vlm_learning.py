@@ -129,6 +129,7 @@ def _check_folders(policy: VlmPolicy, folder: Path) -> None:
         base = kind.from_pretrained(policy.config.path)
         plain = base(**inputs).logits
         adapted = PeftModel.from_pretrained(base, folder / "adapter")(**inputs).logits
+        (folder / "merged" / "distrl").mkdir(parents=True)  # as a model that is itself an export brings along
         export_merged(policy, folder / "merged")
         merged = kind.from_pretrained(folder / "merged")(**inputs).logits
     assert not torch.allclose(plain, wanted, atol=1e-3)

@@ -91,9 +91,9 @@ class PixelPolicy:
     ) -> list[Decision]:
         with memory_errors("rollout.batch_size", len(observations)):
             logits = self._logits([self.encode(observation) for observation in observations])
-        # Drawn on the CPU, with the generator that everyone passes.
         sound_B, logits = _sound(logits)
         self.soundness.note(sound_B, "deciding")
+        # Drawn on the CPU, with the generator that everyone passes.
         spread = _spread(logits, temperature or 1.0, torch.device("cpu"))
         choices = spread.sample(generator, greedy=temperature == 0)
         logp, entropy = spread.logp(choices).tolist(), spread.entropy().tolist()

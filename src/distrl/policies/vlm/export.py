@@ -20,6 +20,7 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json", *PICKLES, "*.gguf", "*.o
 """What is not copied from the folder of the model: the weights are new."""
 
 OURS = "distrl"
+"""Folder of what only we read."""
 
 
 def export_adapter(policy: VlmPolicy, folder: Path) -> None:
@@ -55,5 +56,5 @@ def _not_for_copies(folder: str, names: list[str]) -> set[str]:
 
 def _export_value(policy: VlmPolicy, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.network.value.state_dict().items()}
-    (folder / OURS).mkdir()
+    (folder / OURS).mkdir(exist_ok=True)  # the model may itself be such an export
     save_file(tensors, folder / OURS / "value_head.safetensors")

@@ -158,19 +158,18 @@ def test_ablation_reports_each_variant_and_its_distance_from_the_default() -> No
 
 
 def stale_runs(shares: dict[str, list[float]]) -> dict[str, dict[int, Ran]]:
-    found = {}
-    for name, row in shares.items():
-        bounds = staleness.bounds_for(name, BOUNDS)
-        found[name] = {bound: ran(CORRECTIONS[name], share) for bound, share in zip(bounds, row, strict=True)}
-    return found
+    return {
+        name: {bound: ran(CORRECTIONS[name], share) for bound, share in zip(BOUNDS, row, strict=True)}
+        for name, row in shares.items()
+    }
 
 
 def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
     shares = {
         "corrected": [0.6, 0.6, 0.6, 0.6, 0.6, 0.6],
         "uncorrected": [0.6, 0.4, 0.6, 0.6, 0.6, 0.6],
-        "ppo_corrected": [0.5, 0.5],
-        "ppo_uncorrected": [0.5, 0.3],
+        "ppo_corrected": [0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        "ppo_uncorrected": [0.5, 0.4, 0.3, 0.3, 0.3, 0.3],
     }
     found = staleness.sum_up(stale_runs(shares), BOUNDS, STALE_LAB)
     assert found.bounds == [0, 1, 2, 4, 8, 16]

@@ -201,7 +201,8 @@ class Decoder:
             self._replay()
 
     def _capture(self) -> Callable[[], None]:
-        """Record one token's work; what the rehearsals changed is put back."""
+        """Record one token's work; what the rehearsals changed is put back, the place of the draws too."""
+        drawn = self._generator.get_state() if self._generator is not None else None
         moving = (self._token_B, self._position_B, self._step_1, self._keys.place_1, self._seen_B11L)
         before = [tensor.clone() for tensor in moving]
         kept = [self._out.token_BA.clone(), self._out.logp_BA.clone(), self._out.entropy_BA.clone()]
@@ -223,6 +224,8 @@ class Decoder:
         with torch.cuda.graph(graph, stream=side):
             self._token()
         put_back()
+        if self._generator is not None and drawn is not None:
+            self._generator.set_state(drawn)
         return graph.replay
 
     def _token(self) -> None:

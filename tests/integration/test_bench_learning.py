@@ -99,6 +99,8 @@ def test_a_results_file_carries_what_it_takes_to_repeat_it(tmp_path: Path) -> No
     found = json.loads((tmp_path / "success.json").read_text())
     assert {"command", "machine", "seeds", "config_hash", "date", "iqm", "budget", "tuning"} <= found.keys()
     assert (found["seeds"], found["config_hash"]) == (5, figures.config_hash)
+    assert found["tuning"]["equal episodes"].keys() == found["iqm"].keys()
+    assert found["tuning"]["equal wall-clock"].keys() == found["iqm_wall_clock"].keys()
 
 
 # --- efficiency -------------------------------------------------------------------------------------------------------

@@ -75,7 +75,8 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """That each method made in each arena, at equal episodes."""
     given_away: dict[str, GivenAway]
     """By arena, how far matching words alone lead: what the string-matching prior gives away."""
-    tuning: dict[str, str]
+    tuning: dict[str, dict[str, str]]
+    """By comparison and method."""
     made_on: dict[str, int]
     """How many of the laboratory runs were made on what."""
     config_hash: str
@@ -107,7 +108,7 @@ def sum_up(
     over, over_timed = rows(compare(relative, OURS, scores)), rows(compare(relative, OURS, timed_scores))
     sync = over_timed.get("digirl_sync") or [None, None, None]
     used = [resolve(*ran.entry.layers(budget)) for ran in labs]
-    methods = [*(ran.entry.method for ran in labs), *(one.method for one in timed)]
+    methods, schemes = [ran.entry.method for ran in labs], [one.method for one in timed]
     return SuccessFigures(
         iqm=rows(measure(scores)),
         iqm_by_arena=by_arena(labs),
@@ -125,7 +126,7 @@ def sum_up(
         budget=Budget(episodes=budget.episodes, lag=budget.lag, wall_s=clock.wall_s),
         updates={ran.entry.method.name: ran.results[0].curve[-1].updates for ran in labs},
         given_away=away,
-        tuning=tuning_of(methods),
+        tuning={"equal episodes": tuning_of(methods), "equal wall-clock": tuning_of(schemes)},
         made_on=made_on(labs),
         config_hash=hash_all([*used, *timed_configs(timed, clock)]),
     )

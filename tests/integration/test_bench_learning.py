@@ -103,6 +103,26 @@ def test_a_results_file_carries_what_it_takes_to_repeat_it(tmp_path: Path) -> No
     assert found["tuning"]["equal wall-clock"].keys() == found["iqm_wall_clock"].keys()
 
 
+def test_the_readme_shows_the_figures_of_the_results_files() -> None:
+    root = Path(__file__).parents[2]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    kept, race = (json.loads((root / f"docs/results/{name}.json").read_text()) for name in ("success", "efficiency"))
+    timed_ends = [
+        f"{100 * kept['iqm_wall_clock'][name][0]:.1f} %" for name in ("aride", "aride_sync", "digirl", SYNC.name)
+    ]
+    assert "**{}** · {} · {} · {}".format(*timed_ends) in readme
+    for name in ("digirl", "filtered_bc", "digirl, same data", "filtered_bc, same data"):
+        gain, low, high = (round(100 * share) for share in kept["relative"][name])
+        assert f"{100 * kept['iqm'][name][0]:.1f} % (" in readme
+        assert f"{gain:+d} % " in readme
+        assert f"[{low}, {high}]" in readme
+    value, low, high = race["speedup"][SYNC.name]
+    assert f"**{value:.0f} ×** [{low:.0f}, {high:.0f}]" in readme
+    for name in ("aride_sync", "digirl"):
+        value, low, high = race["speedup_to_their_end"][name]
+        assert f"{value:.1f} × [{low:.1f}, {high:.1f}]" in readme
+
+
 # --- efficiency -------------------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 
 from distrl.bench import plots
+from distrl.bench.methods import ALGORITHMS, SCHEMES
 from distrl.bench.plots import Bar, Line, Words, draw_bars, draw_lines, need_matplotlib, save
+from distrl.bench.staleness import CORRECTIONS
 from distrl.errors import StoreError, UsageError
 
 WORDS = Words(title="Success over time", x="seconds", y="success")
@@ -36,6 +38,11 @@ def test_curves_are_written_with_their_words(tmp_path: Path) -> None:
     assert all(
         f"<!-- {word} -->" in text for word in ("Success over time", "seconds", "aride", "digirl_sync", "target")
     )
+
+
+def test_every_compared_method_has_a_line_of_its_own() -> None:
+    for signs in (plots.COLOURS, plots.LINES, plots.MARKERS):
+        assert len(set(signs)) == len(signs) >= max(len(ALGORITHMS), len(SCHEMES), len(CORRECTIONS))
 
 
 def test_bars_are_written_with_their_numbers(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ that, and words are not renamed, so that the ratio is 1 where nothing is stale.
 
 The default imitates successes and has no ratio in its policy term: what it corrects is the critic alone. A policy
 gradient stands beside it, PPO with decoupled clipping, for which the correction is in the policy term. Its learning rate
-here is one at which it changes: with the one that `tuning` chose, it stays near the warm start whatever the lag.
+here is one at which it changes: with the one that `tuning` chose, it stays near the warm start.
 """
 
 from __future__ import annotations

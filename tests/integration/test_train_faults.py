@@ -182,7 +182,7 @@ def test_settings_that_may_change_count_from_the_next_session_on(stage: Stage) -
     assert changed == [
         ("run.episodes", 30, 60),
         ("rollout.workers", 2, 1),
-        ("learner.learning_rate", 0.001, 0.0005),
+        ("learner.learning_rate", 0.003, 0.0005),
     ]
     assert 0.0 < summary["device_utilisation"] <= 1.0
 

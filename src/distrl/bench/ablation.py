@@ -12,6 +12,7 @@ from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import (
     AS_PUBLISHED,
     AT_ONCE,
+    EARLIER,
     FIRST,
     LAB_SEED,
     ONE_EACH,
@@ -29,22 +30,24 @@ from distrl.bench.statistics import Strata, difference
 TUNING = "Every variant keeps the settings of the default, which were chosen for the default; none was tuned again."
 
 
+SURPRISE = {"replay.td_weight": "50", "replay.beta": "0.4"}
+"""Priorities as in the paper."""
 VARIANTS = (
     Method(name="default, one update per episode"),
     Method(name="no Retrace: one-step targets", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
     Method(name="no Retrace: plain lambda-returns", settings={"algorithm.importance": "none"}),
-    # The ratio's weight, so that failures are drawn about as often as with the error.
-    Method(name="no TD error in priorities", settings={"replay.td_weight": "0", "replay.ratio_weight": "16"}),
     Method(name="no priorities", settings={"replay.alpha": "0"}),
-    Method(name="no entropy bonus", settings={"algorithm.entropy_weight": "0"}),
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
+    Method(name="with TD errors in priorities", settings=SURPRISE),
+    Method(name="with an entropy bonus", settings={"algorithm.entropy_weight": "0.003"}),
+    Method(name="with both, as the default was", settings=EARLIER),
     Method(name="no hindsight", settings={"data.hindsight": "false"}),
     Method(name="hindsight by a judge that errs in 10 %", settings={"data.judge_flip": "0.1"}),
     Method(name="wasted steps not cut", settings={"data.cut": "false"}),
     Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
     Method(name="none of these three", settings=AS_PUBLISHED),
     Method(name="rare templates not favoured", settings=UNBALANCED),
-    Method(name="successes drawn by TD error alone", settings={"replay.success_weight": "0"}),
+    Method(name="successes drawn by TD error alone", settings={**SURPRISE, "replay.success_weight": "0"}),
     Method(name="stale successes and demonstrations not kept", settings={"replay.keep_successes": "false"}),
     Method(name="no critic warm-up", settings=AT_ONCE),
     Method(name="no advantage filter", settings={"algorithm.advantage_floor": "-2"}),
@@ -55,8 +58,8 @@ VARIANTS = (
     Method(name="as published", settings=PUBLISHED),
 )
 QUICK_VARIANTS = 5
-"""Rows of `ablation`: the default, each part of the published algorithm taken away, then each other switch turned.
-The quick form has the first few."""
+"""Rows of `ablation`: the default, each part of the published algorithm that it has taken away and each that it has not put
+in, then each other switch turned. The quick form has the first few."""
 ABLATION_LAB = LabBudget(episodes=768, evaluate_every=384, tune_tasks=100, settings=ONE_EACH)
 """Short of the ceiling of these tasks, where variants could no longer be told apart; with half the updates, to afford so
 many of them."""
@@ -67,7 +70,7 @@ class AblationFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     iqm: dict[str, Row | None]
     difference: dict[str, Row | None]
-    """Variant less default, seed by seed and task by task: a part helps where the whole row is below 0."""
+    """Variant less default, seed by seed and task by task: what is taken away helped where the whole row is below 0."""
     settings: dict[str, dict[str, str]]
     """What each variant changes."""
     seeds: int

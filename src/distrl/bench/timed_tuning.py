@@ -16,6 +16,7 @@ from distrl.bench.methods import (
     AS_PUBLISHED,
     AT_ONCE,
     DIGIRL,
+    EARLIER,
     EVEN,
     FIFTH,
     FIRST,
@@ -36,7 +37,7 @@ TUNING_CLOCK = TimedBudget(minutes=5, points=4, curve_tasks=100, split="tune")
 QUICK_TUNING_CLOCK = TimedBudget(minutes=0.3, points=1, most_test_tasks=20, split="tune", settings=HASTE)
 
 UNTUNED_SCHEMES = (
-    Method(name=OURS),
+    Method(name=OURS, settings=EARLIER),
     Method(name=RIVAL, settings={**DIGIRL, **AS_PUBLISHED, **FIFTH, **LOCKSTEP, **AT_ONCE}),
 )
 TIMED_TRIES = {

@@ -23,6 +23,7 @@ from distrl.bench.methods import (
     AS_PUBLISHED,
     CLONING,
     DIGIRL,
+    EARLIER,
     EVEN,
     GENTLE,
     HASTE,
@@ -41,7 +42,7 @@ from distrl.evaluation.evaluate import held_out
 TUNING_LAB = LabBudget(episodes=768, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
 CANDIDATES = (
-    Method(name=OURS, settings={**GENTLE, **UNBALANCED}),
+    Method(name=OURS, settings={**EARLIER, **GENTLE, **UNBALANCED}),
     Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
     Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
     Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),

@@ -46,8 +46,8 @@ class AlgorithmConfig(Section, frozen=True):
     """What the importance weights of prioritised sampling are divided by."""
     value_weight: NotNegative = 0.5
     """Weight of the critic's loss."""
-    entropy_weight: NotNegative = 0.003
-    """Weight of the entropy bonus."""
+    entropy_weight: NotNegative = 0.0
+    """Weight of the entropy bonus; 0: none."""
     invalid_weight: NotNegative = 0.05
     """Weight of the term that pushes invalid actions down."""
     push_down: Literal["invalid", "certain"] = "invalid"

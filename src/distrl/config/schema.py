@@ -146,8 +146,8 @@ class ReplayConfig(Section, frozen=True):
     """Trajectories acted by a policy more versions old than this are no longer sampled."""
     keep_successes: bool = True
     """Go on sampling successful trajectories however stale: imitation of a success does not age."""
-    td_weight: NotNegative = 50.0
-    """Weight of the mean temporal-difference error in a trajectory's priority."""
+    td_weight: NotNegative = 0.0
+    """Weight of the mean temporal-difference error in a trajectory's priority; 50: as published."""
     ratio_weight: NotNegative = 1.0
     """Weight of the mean clipped importance ratio in a trajectory's priority."""
     entropy_weight: NotNegative = 0.01
@@ -156,7 +156,7 @@ class ReplayConfig(Section, frozen=True):
     """Added to the priority of a successful trajectory, which has most to teach; 0: as published."""
     alpha: Share = 0.6
     """How strongly priorities bend the sampling; 0: uniform."""
-    beta: Share = 0.4
+    beta: Share = 0.0
     """How much of that the importance weights undo."""
     balance: Share = 0.5
     """How strongly rare task templates are favoured, the successes and the failures of each counted by themselves; 0: not."""
@@ -165,7 +165,7 @@ class ReplayConfig(Section, frozen=True):
 class LearnerConfig(Section, frozen=True):
     device: Processor = "cpu"
     """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = 3e-3
     """Of the policy and the critic."""
     batch_trajectories: Count = 16
     """Trajectories per update."""

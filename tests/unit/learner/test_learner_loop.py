@@ -120,7 +120,7 @@ def test_idle_time_is_the_share_without_anything_to_learn(tmp_path: Path) -> Non
 
 
 def test_lessons_are_drawn_by_priority(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 40}, replay={"alpha": 1.0}))
+    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 40}, replay={"alpha": 1.0, "beta": 0.4}))
     shop.deliver(9, Played(priority=0.01))
     shop.deliver(1, Played(priority=100.0, success=True))
     shop.deliver(9, Played(priority=0.01))
@@ -134,7 +134,8 @@ def test_lessons_are_drawn_by_priority(tmp_path: Path) -> None:
 
 
 def test_priorities_are_refreshed_with_what_the_algorithm_found(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 60}, replay={"success_weight": 0.0}))
+    weights = {"td_weight": 50.0, "success_weight": 0.0}
+    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 60}, replay=weights))
     dull, surprising = shop.deliver(1), shop.deliver(1, Played(success=True))
     learner = shop.learner(Noting())
     learner.take_in(limit=10)

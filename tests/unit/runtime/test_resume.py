@@ -76,7 +76,7 @@ def test_a_flag_that_would_change_what_cannot_change_is_refused_and_the_same_val
 
 
 def test_what_can_change_is_taken_over_from_the_file_and_from_flags_and_each_change_is_logged(run: RunFolder) -> None:
-    edit(run, "learning_rate = 0.001", "learning_rate = 0.0003")
+    edit(run, "learning_rate = 0.003", "learning_rate = 0.0003")
     config = settings_to_resume(run, {"run.minutes": "20", "policy.rename_share": "0"})
     assert logged(run) == []  # another session may still hold the run
     adopt(run, config)
@@ -85,15 +85,15 @@ def test_what_can_change_is_taken_over_from_the_file_and_from_flags_and_each_cha
     assert logged(run) == [
         ("run.minutes", 4.9, 20.0),
         ("policy.rename_share", 0.5, 0.0),
-        ("learner.learning_rate", 0.001, 0.0003),
+        ("learner.learning_rate", 0.003, 0.0003),
     ]
     adopt(run, settings_to_resume(run, {}))
     assert len(logged(run)) == 3
 
 
 def test_an_edit_during_a_session_does_not_reach_its_roles(run: RunFolder) -> None:
-    edit(run, "learning_rate = 0.001", "learning_rate = 0.0003")
-    assert run.session_config().learner.learning_rate == 0.001
+    edit(run, "learning_rate = 0.003", "learning_rate = 0.0003")
+    assert run.session_config().learner.learning_rate == 0.003
     assert run.config().learner.learning_rate == 0.0003
 
 

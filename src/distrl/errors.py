@@ -62,11 +62,14 @@ class RoleCrashed(DistrlError):
     exit_code = 4
 
 
+MOST_NAMES = 20
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """A sentence that names what exists, the likeliest first."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
     rest = [name for name in names if name not in near]
-    shown = ", ".join([*near, *rest][:12])
-    more = f", … ({len(names)} in all)" if len(names) > 12 else ""
+    shown = ", ".join([*near, *rest][:MOST_NAMES])
+    more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""
     return f"one of {shown}{more}"

@@ -2,8 +2,8 @@
 
     L = - mean over steps of successes ( log pi(a_t|s_t) )  + k_v cross-entropy( V(s_t), outcome )
 
-The baseline that online imitation has to beat (as in DigiRL, arXiv 2406.11896). The critic only feeds the sampler's
-priorities and bootstraps nothing.
+The baseline that online imitation has to beat (as in DigiRL, arXiv 2406.11896). The critic bootstraps
+nothing; it feeds the sampler's priorities where `replay.td_weight` is above 0.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     A = (R - mean of the group) / (deviation of the group + eps_0), the same for every step of an episode
 
 R is the outcome, 0 or 1. The group is what has arrived of the latest attempts at the task. An episode whose group has
-no spread is left out of the first two means. The critic gives no advantage: it feeds the sampler's priorities.
+no spread is left out of the first two means. The critic gives no advantage: it can feed the sampler's priorities.
 docs/algorithms/grpo.md says what differs from the paper and why.
 """
 

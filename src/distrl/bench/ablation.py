@@ -10,11 +10,11 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import Row, bars, begin, generator, hash_all, measure, row, rows
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import (
-    AS_PUBLISHED,
     AT_ONCE,
     EARLIER,
     FIRST,
     LAB_SEED,
+    NO_OPTIONS,
     ONE_EACH,
     PUBLISHED,
     QUICK_LAB,
@@ -22,8 +22,9 @@ from distrl.bench.methods import (
     LabBudget,
     Method,
     resolve,
+    settings_of,
 )
-from distrl.bench.parts import parts_for
+from distrl.bench.parts import code_version, parts_for
 from distrl.bench.plots import Words, draw_bars, save
 from distrl.bench.statistics import Strata, difference
 
@@ -31,7 +32,8 @@ TUNING = "Every variant keeps the settings of the default, which were chosen for
 
 
 SURPRISE = {"replay.td_weight": "50", "replay.beta": "0.4"}
-"""Priorities as in the paper."""
+"""Priorities as in the paper, with the weights that undo some of them."""
+CURIOSITY = {"algorithm.entropy_weight": "0.003"}
 VARIANTS = (
     Method(name="default, one update per episode"),
     Method(name="no Retrace: one-step targets", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
@@ -39,13 +41,14 @@ VARIANTS = (
     Method(name="no priorities", settings={"replay.alpha": "0"}),
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
     Method(name="with TD errors in priorities", settings=SURPRISE),
-    Method(name="with an entropy bonus", settings={"algorithm.entropy_weight": "0.003"}),
-    Method(name="with both, as the default was", settings=EARLIER),
+    Method(name="with an entropy bonus", settings=CURIOSITY),
+    Method(name="with TD errors and an entropy bonus", settings={**SURPRISE, **CURIOSITY}),
+    Method(name="so, and a learning rate of 0.001: the default before", settings=EARLIER),
     Method(name="no hindsight", settings={"data.hindsight": "false"}),
     Method(name="hindsight by a judge that errs in 10 %", settings={"data.judge_flip": "0.1"}),
     Method(name="wasted steps not cut", settings={"data.cut": "false"}),
     Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
-    Method(name="none of these three", settings=AS_PUBLISHED),
+    Method(name="no hindsight, nothing cut, no demonstrations kept", settings=NO_OPTIONS),
     Method(name="rare templates not favoured", settings=UNBALANCED),
     Method(name="successes drawn by TD error alone", settings={**SURPRISE, "replay.success_weight": "0"}),
     Method(name="stale successes and demonstrations not kept", settings={"replay.keep_successes": "false"}),
@@ -73,6 +76,8 @@ class AblationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Variant less default, seed by seed and task by task: what is taken away helped where the whole row is below 0."""
     settings: dict[str, dict[str, str]]
     """What each variant changes."""
+    code: str
+    """Changes with any source file that may change what a training run comes to."""
     seeds: int
     test_tasks: int
     budget: LabBudget
@@ -101,7 +106,8 @@ def sum_up(runs: Sequence[Ran], budget: LabBudget) -> AblationFigures:
     return AblationFigures(
         iqm=rows(measure(scores)),
         difference={name: row(difference(scores[name], scores[default], generator())) for name in others},
-        settings={ran.entry.method.name: ran.entry.method.settings for ran in runs},
+        settings=settings_of(ran.entry.method for ran in runs),
+        code=code_version(),
         seeds=len(runs[0].results),
         test_tasks=len(runs[0].results[0].outcomes),
         budget=budget,

@@ -22,6 +22,7 @@ from distrl.config.load import config_hash
 from distrl.config.schema import Config
 from distrl.errors import StoreError, UsageError, closest
 
+QUICK = "--quick"
 RUNS = re.compile(r"^def run\(", re.MULTILINE)
 
 
@@ -107,20 +108,26 @@ def _processor() -> str:
     return next(found, platform.processor() or "unknown")
 
 
-def refuse_to_mix(folder: Path, name: str) -> Path:
-    """The file for the results of `name` in `folder`, unless it holds something else."""
+def refuse_to_mix(folder: Path, name: str, *, quick: bool = False) -> Path:
+    """The file for the results of `name` in `folder`, unless it holds something else, or what is worth more."""
     file = folder / f"{name}.json"
     _check_folder(folder)
     if not file.exists():
         return file
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        holds = str(found.get("bench", "something else"))
+        holds, whole = str(found.get("bench", "something else")), QUICK not in found.get("command", "").split()
     except (OSError, ValueError, AttributeError):
-        holds = "something else"
+        holds, whole = "something else", True
     if holds != name:
         raise StoreError(
             f"{file} holds {holds}, not results of {name}", expected="a folder of its own", fix="another --out"
+        )
+    if quick and whole:
+        raise StoreError(
+            f"{file} holds a whole measurement, which a quick one would replace",
+            expected="a folder of its own",
+            fix="another --out",
         )
     return file
 

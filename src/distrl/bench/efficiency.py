@@ -24,9 +24,10 @@ from distrl.bench.methods import (
     Method,
     TimedBudget,
     resolve,
+    settings_of,
     tuning_of,
 )
-from distrl.bench.parts import Parts, parts_for
+from distrl.bench.parts import Parts, code_version, parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.race import TARGET_SHARE, Bound, Times, speedup, targets, times_to
 from distrl.bench.statistics import Floats, Interval, iqm
@@ -65,6 +66,8 @@ class EfficiencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Seeds that did not reach the target within the budget."""
     episodes: dict[str, float]
     """Mean episodes of a run."""
+    updates: dict[str, float]
+    """Mean updates of a run."""
     device_utilisation: dict[str, float]
     restarts: int
     """Of roles, in all runs together: more than 0 means that some run lost time for a reason of its own."""
@@ -72,6 +75,10 @@ class EfficiencyFigures(msgspec.Struct, frozen=True, kw_only=True):
     test_tasks: int
     budget_s: float
     tuning: dict[str, str]
+    settings: dict[str, dict[str, str]]
+    """What each method has instead of the defaults."""
+    code: str
+    """Changes with any source file that may change what a training run comes to."""
     config_hash: str
 
 
@@ -122,12 +129,15 @@ def sum_up(runs: Sequence[Timed], budget: TimedBudget) -> EfficiencyFigures:
         speedup_to_their_end={name: _race(by_name, name, TARGET_SHARE).row() for name in others},
         censored={name: found.censored for name, found in times.items()},
         episodes=_mean_of(runs, lambda summary: summary.episodes),
+        updates=_mean_of(runs, lambda summary: summary.updates),
         device_utilisation=_mean_of(runs, lambda summary: summary.device_utilisation),
         restarts=sum(found.summary.restarts for one in runs for found in one.results),
         seeds=len(runs[0].results),
         test_tasks=len(runs[0].results[0].outcomes),
         budget_s=budget.wall_s,
         tuning=tuning_of([one.method for one in runs]),
+        settings=settings_of([one.method for one in runs]),
+        code=code_version(),
         config_hash=hash_all(configs(runs, budget)),
     )
 

@@ -22,7 +22,7 @@ DEADLINE_S = 1200.0
 
 
 class FirstRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The summaries of all seeds, and the worst of each figure that has a bar."""
+    """The summaries of all seeds, and the worst of some figures."""
 
     success_before: list[float | None]
     success_after: list[float | None]

@@ -22,7 +22,7 @@ from distrl.errors import DistrlError
 from distrl.experience.durable import replace, storage_errors
 
 R = TypeVar("R")
-DECIDES_NOTHING = ("cli", "dashboard", "bench")
+DECIDES_NOTHING = ("cli", "bench")
 """Packages that may change without changing what a run comes to; of the last, `DECIDES` are excepted."""
 DECIDES = ("lab.py", "lab_runs.py", "timed_runs.py", "timed_versions.py", "outcomes.py")
 PROGRESS = ".progress"

@@ -21,7 +21,7 @@ from distrl.bench.comparison import Row, band, begin, generator, hash_all
 from distrl.bench.comparison import row as as_row
 from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import FIRST, GRADIENT, HASTE, LAB_SEED, ONE_EACH, LabBudget, Method, resolve
-from distrl.bench.parts import parts_for
+from distrl.bench.parts import code_version, parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
 from distrl.bench.statistics import Interval, difference, interval, relative
 
@@ -36,7 +36,7 @@ CORRECTIONS = {
 PAIRS = {"corrected": "uncorrected", "ppo_corrected": "ppo_uncorrected"}
 PLAINLY_STALE = {"replay.keep_successes": "false", "warm_start.keep": "false", "policy.rename_share": "0"}
 """So that the lag is all that makes data stale, and nothing stays the longer in the replay the larger it is."""
-ASKED = 8
+REPORTED = 8
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
 """Versions of lag in `staleness`."""
 STALE_LAB = LabBudget(episodes=1152, chunk=24, evaluate_every=576, tune_tasks=100, settings=ONE_EACH)
@@ -81,6 +81,10 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     test_tasks: int
     budget: LabBudget
     tuning: str
+    settings: dict[str, dict[str, str]]
+    """What each form has instead of the defaults, besides what all have so that nothing else grows stale."""
+    code: str
+    """Changes with any source file that may change what a training run comes to."""
     made_on: dict[str, int]
     """How many of the laboratory runs were made on what."""
     config_hash: str
@@ -124,8 +128,8 @@ def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFig
         corrected=[round(found["corrected"][bound].value, 4) for bound in bounds],
         uncorrected=[round(found["uncorrected"][bound].value, 4) for bound in bounds],
         iqm={name: {str(bound): one.row() for bound, one in row.items()} for name, row in found.items()},
-        loss_at_8={name: _change(row[ASKED], row[0]) for name, row in runs.items()},
-        correction_at_8={name: _change(runs[name][ASKED], runs[plain][ASKED]) for name, plain in PAIRS.items()},
+        loss_at_8={name: _change(row[REPORTED], row[0]) for name, row in runs.items()},
+        correction_at_8={name: _change(runs[name][REPORTED], runs[plain][REPORTED]) for name, plain in PAIRS.items()},
         change={
             name: {str(bound): as_row(_over_none(row, bound)) for bound in sorted(row)[1:]}
             for name, row in runs.items()
@@ -135,6 +139,8 @@ def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFig
         test_tasks=len(some.results[0].outcomes),
         budget=budget,
         tuning=TUNING,
+        settings={name: method.settings for name, method in CORRECTIONS.items()},
+        code=code_version(),
         made_on=made_on([ran for row in runs.values() for ran in row.values()]),
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for row in runs.values() for ran in row.values()),
     )

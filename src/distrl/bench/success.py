@@ -26,15 +26,20 @@ from distrl.bench.methods import (
     LAB_SEED,
     OURS,
     QUICK_LAB,
+    TUNED,
     LabBudget,
     TimedBudget,
     resolve,
+    settings_of,
     tuning_of,
 )
-from distrl.bench.parts import parts_for
+from distrl.bench.parts import code_version, parts_for
 from distrl.bench.plots import Words, draw_bars, draw_lines, save
 from distrl.bench.statistics import Strata, relative
 from distrl.bench.timed_runs import Timed
+
+EPISODES, WALL_CLOCK = "equal episodes", "equal wall-clock"
+"""What results files call the two comparisons."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +68,9 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """At equal episodes."""
     relative_vs_async_filtered_bc: float | None
     relative: dict[str, Row | None]
-    """Over every other algorithm, at equal episodes."""
+    """The default over every other algorithm, at equal episodes."""
+    relative_equal_tries: dict[str, Row | None]
+    """What came of eight tries for A-RIDE too over every other algorithm; nothing where it is not among the methods."""
     relative_wall_clock: dict[str, Row | None]
     """Over every other scheme, at equal wall-clock."""
     seeds: int
@@ -77,6 +84,10 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """By arena, how far matching words alone lead: what the string-matching prior gives away."""
     tuning: dict[str, dict[str, str]]
     """By comparison and method."""
+    settings: dict[str, dict[str, dict[str, str]]]
+    """By comparison and method, what it has instead of the defaults."""
+    code: str
+    """Changes with any source file that may change what a training run comes to."""
     made_on: dict[str, int]
     """How many of the laboratory runs were made on what."""
     config_hash: str
@@ -106,6 +117,7 @@ def sum_up(
     budget, clock = budgets
     scores, timed_scores = lab_scores(labs), {one.method.name: [one.outcomes_ST()] for one in timed}
     over, over_timed = rows(compare(relative, OURS, scores)), rows(compare(relative, OURS, timed_scores))
+    tuned_over = rows(compare(relative, TUNED, scores)) if TUNED in scores else {}
     sync = over_timed.get("digirl_sync") or [None, None, None]
     used = [resolve(*ran.entry.layers(budget)) for ran in labs]
     methods, schemes = [ran.entry.method for ran in labs], [one.method for one in timed]
@@ -119,6 +131,7 @@ def sum_up(
         relative_vs_async_digirl=_value(over.get("digirl")),
         relative_vs_async_filtered_bc=_value(over.get("filtered_bc")),
         relative=over,
+        relative_equal_tries=tuned_over,
         relative_wall_clock=over_timed,
         seeds=len(labs[0].results),
         test_tasks=sum(outcome_ST.shape[1] for outcome_ST in scores[OURS]),
@@ -126,7 +139,9 @@ def sum_up(
         budget=Budget(episodes=budget.episodes, lag=budget.lag, wall_s=clock.wall_s),
         updates={ran.entry.method.name: ran.results[0].curve[-1].updates for ran in labs},
         given_away=away,
-        tuning={"equal episodes": tuning_of(methods), "equal wall-clock": tuning_of(schemes)},
+        tuning={EPISODES: tuning_of(methods), WALL_CLOCK: tuning_of(schemes)},
+        settings={EPISODES: settings_of(methods), WALL_CLOCK: settings_of(schemes)},
+        code=code_version(),
         made_on=made_on(labs),
         config_hash=hash_all([*used, *timed_configs(timed, clock)]),
     )

@@ -13,7 +13,6 @@ import msgspec
 from distrl.bench.base import BenchOptions
 from distrl.bench.comparison import hash_all
 from distrl.bench.methods import (
-    AS_PUBLISHED,
     AT_ONCE,
     DIGIRL,
     EARLIER,
@@ -23,6 +22,8 @@ from distrl.bench.methods import (
     HASTE,
     LARGE,
     LOCKSTEP,
+    NO_OPTIONS,
+    ONE_EACH,
     OURS,
     RIVAL,
     TUNING_SEED,
@@ -38,7 +39,7 @@ QUICK_TUNING_CLOCK = TimedBudget(minutes=0.3, points=1, most_test_tasks=20, spli
 
 UNTUNED_SCHEMES = (
     Method(name=OURS, settings=EARLIER),
-    Method(name=RIVAL, settings={**DIGIRL, **AS_PUBLISHED, **FIFTH, **LOCKSTEP, **AT_ONCE}),
+    Method(name=RIVAL, settings={**DIGIRL, **NO_OPTIONS, **FIFTH, **LOCKSTEP, **ONE_EACH, **AT_ONCE}),
 )
 TIMED_TRIES = {
     OURS: (

@@ -20,13 +20,13 @@ from distrl.bench.methods import (
     ALIKE,
     ARENAS,
     AS_IT_CAME,
-    AS_PUBLISHED,
     CLONING,
     DIGIRL,
     EARLIER,
     EVEN,
     GENTLE,
     HASTE,
+    NO_OPTIONS,
     OURS,
     TUNING_SEED,
     UNBALANCED,
@@ -43,14 +43,14 @@ TUNING_LAB = LabBudget(episodes=768, evaluate_every=0, tune_tasks=300, most_test
 QUICK_TUNING_LAB = LabBudget(episodes=64, chunk=32, evaluate_every=0, tune_tasks=20, most_test_tasks=0, settings=HASTE)
 CANDIDATES = (
     Method(name=OURS, settings={**EARLIER, **GENTLE, **UNBALANCED}),
-    Method(name="digirl", settings={**DIGIRL, **AS_PUBLISHED, **GENTLE}),
-    Method(name="filtered_bc", settings={**CLONING, **AS_PUBLISHED, **GENTLE}),
+    Method(name="digirl", settings={**DIGIRL, **NO_OPTIONS, **GENTLE}),
+    Method(name="filtered_bc", settings={**CLONING, **NO_OPTIONS, **GENTLE}),
     Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
     Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
-    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE}),
+    Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **NO_OPTIONS, **GENTLE}),
     Method(
         name="grpo",
-        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **AS_PUBLISHED, **GENTLE},
+        settings={"algorithm.name": "grpo", "rollout.group_size": "8", **AS_IT_CAME, **NO_OPTIONS, **GENTLE},
     ),
 )
 """What tuning begins with."""

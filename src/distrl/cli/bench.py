@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from distrl.bench.base import BenchOptions, describe, find, keep, names, refuse_to_mix
+from distrl.bench.base import QUICK, BenchOptions, describe, find, keep, names, refuse_to_mix
 from distrl.cli.main import console, print_json
 from distrl.errors import UsageError
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     bench = find(args.name)
     options = BenchOptions(quick=args.quick, seeds=args.seeds, out=args.out)
     # Before the measurement, so that a long one is not lost to a wrong folder.
-    file = refuse_to_mix(args.out, args.name) if args.out else None
+    file = refuse_to_mix(args.out, args.name, quick=args.quick) if args.out else None
     result = bench.run(options)
     _print_table(args.name, result)
     if file is not None:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _command(args: argparse.Namespace) -> str:
     """What to type to measure the same again."""
-    parts = ["distrl bench", args.name, "--quick" if args.quick else "", f"--seeds {args.seeds}" if args.seeds else ""]
+    parts = ["distrl bench", args.name, QUICK if args.quick else "", f"--seeds {args.seeds}" if args.seeds else ""]
     return " ".join(part for part in parts if part)
 
 

@@ -165,6 +165,15 @@ def test_results_are_kept_with_what_it_takes_to_repeat_them(tmp_path: Path) -> N
     assert [path.name for path in file.parent.iterdir()] == ["sim.json"]
 
 
+def test_a_quick_measurement_does_not_replace_a_whole_one(tmp_path: Path) -> None:
+    result, file = Figures(steps_per_s=12.5), tmp_path / "sim.json"
+    keep(result, describe("sim", "distrl bench sim", BenchOptions(), result), file)
+    with pytest.raises(StoreError, match=r"whole measurement(?s:.*)--out"):
+        refuse_to_mix(tmp_path, "sim", quick=True)
+    keep(result, describe("sim", "distrl bench sim --quick", BenchOptions(), result), file)
+    assert refuse_to_mix(tmp_path, "sim", quick=True) == refuse_to_mix(tmp_path, "sim") == file
+
+
 @pytest.mark.parametrize("text", ['{"bench": "other"}', "{}", "[]", "no json"])
 def test_a_file_that_holds_something_else_is_not_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / "sim.json").write_text(text)

@@ -1,0 +1,119 @@
+"""Every figure in the README's table is that of a results file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+ROW = re.compile(r"^\| .* \| (.*) \| `.*` \|$")
+
+
+def kept(name: str) -> Any:
+    return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def shown() -> list[str]:
+    """The figures of the README's results, row by row."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("\n## ")[0]
+    return [found[1] for line in text.splitlines() if (found := ROW.match(line))]
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def percents(shares: list[float]) -> str:
+    return " · ".join(map(percent, shares))
+
+
+def over(row: list[float]) -> str:
+    """A relative difference with its interval."""
+    value, low, high = (round(100 * share) for share in row)
+    return f"{value:+d} % [{low}, {high}]"
+
+
+def times(row: list[float], digits: int = 1) -> str:
+    value, low, high = row
+    return f"{value:.{digits}f} × [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def beside(ours: float, stock: float) -> str:
+    return f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)"
+
+
+def first_run() -> list[str]:
+    found = kept("first_run")
+    idle = max(found["learner_idle_ratio"])
+    return [
+        percents(found["success_before"]),
+        f"**{percents(found['success_after'])}**",
+        f"{percent(found['lowest_device_utilisation'])} · {percent(idle, 0)}",
+    ]
+
+
+def phones() -> list[str]:
+    sim, kills = kept("sim"), kept("kills")
+    return [
+        f"{round(sim['steps_per_s'], -2):,.0f}",
+        f"{sim['frames_per_s']:.0f}",
+        f"{sim['rss_mb']:.0f} MB · {sim['reset_ms']:.1f} ms",
+        f"{kills['lost_episodes']} · {kills['duplicate_episodes']} of {kills['episodes']:,}",
+        f"{kills['longest_silence_s']:.1f} s",
+    ]
+
+
+def collection() -> list[str]:
+    found = kept("collection")
+    ours, tuned, digirl = (found["schemes"][name] for name in ("async", "tuned_sync", "digirl_sync"))
+    rate, busy = "episodes_per_s", "device_utilisation"
+    return [
+        f"{ours[rate]:.1f} · {tuned[rate]:.1f} ({found['speedup_vs_tuned_sync']:.1f} ×) · "
+        f"{digirl[rate]:.1f} ({found['speedup_vs_digirl_sync']:.1f} ×)",
+        f"{percent(ours[busy])} · {percent(tuned[busy], 0)} · {percent(digirl[busy], 0)}",
+    ]
+
+
+def learning() -> list[str]:
+    race, ends = kept("efficiency"), kept("success")
+    first, last = race["wall_s"]["aride"], race["wall_s"]["digirl_sync"]
+    value, low, high = race["speedup"]["digirl_sync"]
+    own = race["speedup_to_their_end"]
+    ours, *others = (
+        percent(ends["iqm_wall_clock"][name][0]) for name in ("aride", "aride_sync", "digirl", "digirl_sync")
+    )
+    episodes = {name: percent(row[0]) for name, row in ends["iqm"].items()}
+    ahead = {name: over(row) for name, row in ends["relative"].items()}
+    gain = over(ends["relative_wall_clock"]["digirl_sync"]).replace("%", "% relative")
+    return [
+        f"{first:.0f} s · {last:.0f} s (**{value:.0f} ×** [{low:.0f}, {high:.0f}])",
+        f"{times(own['aride_sync'])} · {times(own['digirl'])}",
+        f"**{ours}** · {' · '.join(others)} ({gain})",
+        f"{episodes['aride']} · {episodes['digirl']} ({ahead['digirl'].replace('%', '% relative')}) · "
+        f"{episodes['filtered_bc']} ({ahead['filtered_bc']})",
+        f"{episodes['digirl, same data']} (A-RIDE: {ahead['digirl, same data']}) · "
+        f"{episodes['filtered_bc, same data']} ({ahead['filtered_bc, same data']})",
+    ]
+
+
+def parts() -> list[str]:
+    weights, replay = kept("weights"), kept("replay")
+    late = [weights["p95_s"][at] for at, size in enumerate(weights["size_mb"]) if size == 100]
+    inserts, samples = (f"{round(replay[f'{name}_per_s'], -3):,.0f}" for name in ("inserts", "samples"))
+    return [" · ".join(f"{one:.2f} s" for one in late), f"{inserts} · {samples}"]
+
+
+def models() -> list[str]:
+    vlm, text, pixel = kept("vlm"), kept("smollm2"), kept("pixel")
+    small, large = vlm["by_batch"]
+    return [
+        *(beside(one["decisions_per_s"], one["stock_decisions_per_s"]) for one in (small, large)),
+        beside(vlm["train_samples_per_s"], vlm["stock_train_samples_per_s"]),
+        *(f"{percent(one['success_before'][0])} · **{percent(one['success_after'][0])}**" for one in (text, pixel)),
+    ]
+
+
+def test_the_readme_shows_the_figures_of_the_results_files() -> None:
+    assert shown() == [*first_run(), *phones(), *collection(), *learning(), *parts(), *models()]

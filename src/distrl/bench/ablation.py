@@ -29,8 +29,6 @@ from distrl.bench.plots import Words, draw_bars, save
 from distrl.bench.statistics import Strata, difference
 
 TUNING = "Every variant keeps the settings of the default, which were chosen for the default; none was tuned again."
-
-
 SURPRISE = {"replay.td_weight": "50", "replay.beta": "0.4"}
 """Priorities as in the paper, with the weights that undo some of them."""
 CURIOSITY = {"algorithm.entropy_weight": "0.003"}
@@ -43,7 +41,7 @@ VARIANTS = (
     Method(name="with TD errors in priorities", settings=SURPRISE),
     Method(name="with an entropy bonus", settings=CURIOSITY),
     Method(name="with TD errors and an entropy bonus", settings={**SURPRISE, **CURIOSITY}),
-    Method(name="so, and a learning rate of 0.001: the default before", settings=EARLIER),
+    Method(name="TD errors, entropy bonus, learning rate 0.001: as before", settings=EARLIER),
     Method(name="no hindsight", settings={"data.hindsight": "false"}),
     Method(name="hindsight by a judge that errs in 10 %", settings={"data.judge_flip": "0.1"}),
     Method(name="wasted steps not cut", settings={"data.cut": "false"}),

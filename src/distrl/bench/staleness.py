@@ -37,6 +37,7 @@ PAIRS = {"corrected": "uncorrected", "ppo_corrected": "ppo_uncorrected"}
 PLAINLY_STALE = {"replay.keep_successes": "false", "warm_start.keep": "false", "policy.rename_share": "0"}
 """So that the lag is all that makes data stale, and nothing stays the longer in the replay the larger it is."""
 REPORTED = 8
+"""The lag whose cost has fields of its own."""
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
 """Versions of lag in `staleness`."""
 STALE_LAB = LabBudget(episodes=1152, chunk=24, evaluate_every=576, tune_tasks=100, settings=ONE_EACH)

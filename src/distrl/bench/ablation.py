@@ -29,18 +29,13 @@ from distrl.bench.plots import Words, draw_bars, save
 from distrl.bench.statistics import Strata, difference
 
 TUNING = "Every variant keeps the settings of the default, which were chosen for the default; none was tuned again."
-SURPRISE = {"replay.td_weight": "50", "replay.beta": "0.4"}
-"""Priorities as in the paper, with the weights that undo some of them."""
-CURIOSITY = {"algorithm.entropy_weight": "0.003"}
 VARIANTS = (
     Method(name="default, one update per episode"),
-    Method(name="no Retrace: one-step targets", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
-    Method(name="no Retrace: plain lambda-returns", settings={"algorithm.importance": "none"}),
+    Method(name="no Retrace", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
     Method(name="no priorities", settings={"replay.alpha": "0"}),
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
-    Method(name="with TD errors in priorities", settings=SURPRISE),
-    Method(name="with an entropy bonus", settings=CURIOSITY),
-    Method(name="with TD errors and an entropy bonus", settings={**SURPRISE, **CURIOSITY}),
+    Method(name="with TD errors in priorities", settings={"replay.td_weight": "50", "replay.beta": "0.4"}),
+    Method(name="with an entropy bonus", settings={"algorithm.entropy_weight": "0.003"}),
     Method(name="TD errors, entropy bonus, learning rate 0.001: as before", settings=EARLIER),
     Method(name="no hindsight", settings={"data.hindsight": "false"}),
     Method(name="hindsight by a judge that errs in 10 %", settings={"data.judge_flip": "0.1"}),
@@ -48,12 +43,9 @@ VARIANTS = (
     Method(name="demonstrations not kept", settings={"warm_start.keep": "false"}),
     Method(name="no hindsight, nothing cut, no demonstrations kept", settings=NO_OPTIONS),
     Method(name="rare templates not favoured", settings=UNBALANCED),
-    Method(name="successes drawn by TD error alone", settings={**SURPRISE, "replay.success_weight": "0"}),
     Method(name="stale successes and demonstrations not kept", settings={"replay.keep_successes": "false"}),
     Method(name="no critic warm-up", settings=AT_ONCE),
     Method(name="no advantage filter", settings={"algorithm.advantage_floor": "-2"}),
-    Method(name="positive advantages", settings={"algorithm.advantage": "positive"}),
-    Method(name="two updates per episode", settings={"learner.updates_per_episode": "2.0"}),
     Method(name="weights not averaged at the end", settings={"learner.average_updates": "0"}),
     Method(name="no renaming of words, nor in cloning", settings={"policy.rename_share": "0"}),
     Method(name="as published", settings=PUBLISHED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from distrl.bench import plots
+from distrl.bench.ablation import VARIANTS
 from distrl.bench.methods import ALGORITHMS, SCHEMES
 from distrl.bench.plots import Bar, Line, Words, draw_bars, draw_lines, need_matplotlib, save
 from distrl.bench.staleness import CORRECTIONS
@@ -50,6 +52,16 @@ def test_bars_are_written_with_their_numbers(tmp_path: Path) -> None:
     assert ink(png)[0] > 0.1
     text = svg.read_text()
     assert all(word in text for word in ("default", "no priorities", "0.400", "0.300"))
+
+
+def test_long_names_leave_room_for_the_bars() -> None:
+    bars = [Bar(name=method.name, value=0.4, low=0.35, high=0.5) for method in VARIANTS]
+    figure = draw_bars(bars, WORDS)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.get_position().width > 0.45
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(boxes))
 
 
 def test_the_same_figures_make_the_same_files(tmp_path: Path) -> None:

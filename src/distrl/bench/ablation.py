@@ -36,7 +36,7 @@ VARIANTS = (
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
     Method(name="with TD errors in priorities", settings={"replay.td_weight": "50", "replay.beta": "0.4"}),
     Method(name="with an entropy bonus", settings={"algorithm.entropy_weight": "0.003"}),
-    Method(name="TD errors, entropy bonus, learning rate 0.001: as before", settings=EARLIER),
+    Method(name="with both, learning rate 0.001: as before", settings=EARLIER),
     Method(name="no hindsight", settings={"data.hindsight": "false"}),
     Method(name="hindsight by a judge that errs in 10 %", settings={"data.judge_flip": "0.1"}),
     Method(name="wasted steps not cut", settings={"data.cut": "false"}),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 3)), (0, (6, 2, 1, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")
 WIDTH_IN, HEIGHT_IN, DPI = 6.4, 4.8, 200
+NAME_LETTERS = 26
+"""Of a line of a bar's name: longer ones would leave no room for the bars."""
 STYLE: dict[Any, Any] = {
     "font.size": 13,
     "axes.spines.top": False,
@@ -107,7 +110,7 @@ def draw_bars(bars: Sequence[Bar], words: Words) -> Figure:
         figure, axes = _canvas(words, max(2.4, 0.9 + 0.5 * len(bars)))
         for number, bar in enumerate(bars):
             _draw_bar(axes, bar, number)
-        axes.set_yticks(range(len(bars)), [bar.name for bar in bars])
+        axes.set_yticks(range(len(bars)), [fill(bar.name, NAME_LETTERS) for bar in bars])
         axes.set_ylim(len(bars) - 0.4, -0.6)
         axes.locator_params(axis="x", nbins=5)
         figure.supxlabel(words.x, fontsize=13)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
+DEFAULT = "default, one update per episode"
 ROW = re.compile(r"^\| .* \| (.*) \| `.*` \|$")
 
 
@@ -98,6 +99,22 @@ def learning() -> list[str]:
     ]
 
 
+def changes() -> list[str]:
+    found, stale = kept("ablation")["iqm"], kept("staleness")["iqm"]
+    turned = (
+        DEFAULT,
+        "no hindsight",
+        "no hindsight, nothing cut, no demonstrations kept",
+        "no Retrace",
+        "no priorities",
+    )
+    lags = [stale[form] for form in ("corrected", "ppo_corrected", "ppo_uncorrected")]
+    return [
+        percents([found[name][0] for name in turned]),
+        " · ".join(f"{percent(one['8'][0])} instead of {percent(one['0'][0])}" for one in lags),
+    ]
+
+
 def parts() -> list[str]:
     weights, replay = kept("weights"), kept("replay")
     late = [weights["p95_s"][at] for at, size in enumerate(weights["size_mb"]) if size == 100]
@@ -116,4 +133,18 @@ def models() -> list[str]:
 
 
 def test_the_readme_shows_the_figures_of_the_results_files() -> None:
-    assert shown() == [*first_run(), *phones(), *collection(), *learning(), *parts(), *models()]
+    assert shown() == [*first_run(), *phones(), *collection(), *learning(), *changes(), *parts(), *models()]
+
+
+def variant(name: str, found: Any) -> str:
+    """The row of a variant in the table of the ablation."""
+    less = [f"{100 * share:+.1f}" for share in found["difference"].get(name, [])]
+    difference = f"{less[0]} [{less[1]}, {less[2]}]" if less else ""
+    return f"| {name} | {percent(found['iqm'][name][0])} | {difference} |"
+
+
+def test_the_page_of_the_default_shows_the_figures_of_its_ablation() -> None:
+    text = (ROOT / "docs" / "algorithms" / "aride.md").read_text(encoding="utf-8")
+    table = text.partition("| variant | success | less the default |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    found = kept("ablation")
+    assert table.splitlines() == [variant(name, found) for name in found["iqm"]]

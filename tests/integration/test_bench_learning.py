@@ -88,11 +88,11 @@ def test_a_ride_with_as_many_tries_as_the_others_is_compared_too() -> None:
     shares = ((OURS, 0.6), (Method(name=TUNED), 0.4), (DIGIRL, 0.5))
     labs = [ran(method, share, arena=arena) for arena in ARENAS for method, share in shares]
     found = success.sum_up(labs, [timed(OURS, reaches_at_s=300.0)], (LAB, CLOCK), AWAY)
-    assert set(found.relative_equal_tries) == {"aride", "digirl"}
-    over = found.relative_equal_tries["digirl"]
+    assert set(found.relative_eight_tries) == {"aride", "digirl"}
+    over = found.relative_eight_tries["digirl"]
     assert over is not None
     assert over[0] == pytest.approx(-0.2)
-    assert compared().relative_equal_tries == {}
+    assert compared().relative_eight_tries == {}
 
 
 def test_a_rival_that_is_not_there_is_none_and_not_an_error() -> None:
@@ -194,7 +194,7 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
     assert slower is not None
     assert slower[0] == pytest.approx(-1 / 3, abs=1e-3)
     assert set(found.correction_at_8) == {"corrected", "ppo_corrected"}
-    gained, lost = found.correction_at_8["ppo_corrected"], found.loss_at_8["ppo_uncorrected"]
+    gained, lost = found.correction_at_8["ppo_corrected"], found.change_at_8["ppo_uncorrected"]
     assert gained is not None
     assert lost is not None
     assert (gained[0], lost[0]) == (pytest.approx(0.2), pytest.approx(-0.2))

@@ -32,7 +32,7 @@ TUNING = "Every variant keeps the settings of the default, which were chosen for
 VARIANTS = (
     Method(name="default, one update per episode"),
     Method(name="no Retrace", settings={"algorithm.trace": "0", "algorithm.importance": "none"}),
-    Method(name="no priorities", settings={"replay.alpha": "0"}),
+    Method(name="no priorities, rarity kept", settings={"replay.alpha": "0"}),
     Method(name="no invalid-action term", settings={"algorithm.invalid_weight": "0"}),
     Method(name="with TD errors in priorities", settings={"replay.td_weight": "50", "replay.beta": "0.4"}),
     Method(name="with an entropy bonus", settings={"algorithm.entropy_weight": "0.003"}),

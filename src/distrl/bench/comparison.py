@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -10,13 +10,12 @@ import numpy as np
 from distrl.bench.base import BenchOptions
 from distrl.bench.methods import QUICK_SEEDS, SEEDS
 from distrl.bench.plots import Bar, Line, need_matplotlib
-from distrl.bench.statistics import Floats, Interval, Strata, interval, need_seeds
+from distrl.bench.statistics import Floats, Interval, Strata, interval, need_seeds, relative
 from distrl.config.load import config_hash
 from distrl.config.schema import Config
 
 Row = list[float | None]
 """Value, low and high end of the 95 % interval; None: without bound."""
-Compare = Callable[[Strata, Strata, np.random.Generator], Interval | None]
 
 
 def begin(options: BenchOptions) -> int:
@@ -36,9 +35,9 @@ def measure(scores: Mapping[str, Strata]) -> dict[str, Interval]:
     return {name: interval(strata, generator()) for name, strata in scores.items()}
 
 
-def compare(compare_two: Compare, ours: str, scores: Mapping[str, Strata]) -> dict[str, Interval | None]:
-    """Our method against each of the others."""
-    return {name: compare_two(scores[ours], strata, generator()) for name, strata in scores.items() if name != ours}
+def compare(ours: str, scores: Mapping[str, Strata]) -> dict[str, Interval | None]:
+    """Our method over each of the others, less 1."""
+    return {name: relative(scores[ours], strata, generator()) for name, strata in scores.items() if name != ours}
 
 
 def rows(found: Mapping[str, Interval | None]) -> dict[str, Row | None]:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # drawn only where a folder for pictures is given
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C", "#7A4FA3")
-LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 3)), (0, (6, 2, 1, 2)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C", "#7A4FA3", "#8B5A2B")
+LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 3)), (0, (6, 2, 1, 2)), (0, (2, 3)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<")
 WIDTH_IN, HEIGHT_IN, DPI = 6.4, 4.8, 200
 NAME_LETTERS = 26
 """Of a line of a bar's name: longer ones would leave no room for the bars."""

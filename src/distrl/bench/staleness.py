@@ -1,12 +1,12 @@
 """`distrl bench staleness`: what acting with older and older policies costs, with and without correcting for it.
 
-In the laboratory the acting policy lags a fixed number of versions behind the learner. An episode can be sampled for as
-many versions after its arrival whatever the lag, so that the lag is all that differs; successes are not kept beyond
-that, and words are not renamed, so that the ratio is 1 where nothing is stale.
+In the laboratory the acting policy lags a fixed number of versions behind the learner. An episode can be sampled for some
+versions after its arrival whatever the lag; the first ones, which the warm start plays, for up to the lag longer. Successes
+are not kept beyond that, and words are not renamed, so that the ratio is 1 where nothing is stale.
 
 The default imitates successes and has no ratio in its policy term: what it corrects is the critic alone. A policy
 gradient stands beside it, PPO with decoupled clipping, for which the correction is in the policy term. Its learning rate
-here is one at which it changes: with the one that `tuning` chose, it stays near the warm start.
+here is higher than the one that `tuning` chose, with which its policy hardly moves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distrl.bench.lab_runs import Entry, Ran, made_on, run_labs
 from distrl.bench.methods import FIRST, GRADIENT, HASTE, LAB_SEED, ONE_EACH, LabBudget, Method, resolve
 from distrl.bench.parts import code_version, parts_for
 from distrl.bench.plots import Line, Words, draw_lines, save
-from distrl.bench.statistics import Interval, difference, interval, relative
+from distrl.bench.statistics import Interval, difference, interval, iqm, relative
 
 STALE_PPO = {"algorithm.name": "ppo", **GRADIENT, "learner.learning_rate": "0.0002"}
 CORRECTIONS = {
@@ -35,7 +35,7 @@ CORRECTIONS = {
 """Rows of `staleness`."""
 PAIRS = {"corrected": "uncorrected", "ppo_corrected": "ppo_uncorrected"}
 PLAINLY_STALE = {"replay.keep_successes": "false", "warm_start.keep": "false", "policy.rename_share": "0"}
-"""So that the lag is all that makes data stale, and nothing stays the longer in the replay the larger it is."""
+"""So that nothing is older than the lag and the window make it."""
 REPORTED = 8
 """The lag whose cost has fields of its own."""
 BOUNDS, QUICK_BOUNDS = (0, 1, 2, 4, 8, 16), (0, 8)
@@ -44,7 +44,7 @@ STALE_LAB = LabBudget(episodes=1152, chunk=24, evaluate_every=576, tune_tasks=10
 QUICK_STALE_LAB = LabBudget(
     episodes=256, chunk=8, evaluate_every=128, tune_tasks=20, most_test_tasks=60, settings=HASTE
 )
-"""Versions a little smaller than those of real runs, so that the largest lag is a third of the run at most."""
+"""Versions smaller than those of real runs, which have some 90 episodes, so that the largest lag is a third of the run at most."""
 WINDOW = 16
 """Versions after its arrival for which an episode can be sampled."""
 MARGIN = 0.1
@@ -70,7 +70,7 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The same without ratios."""
     iqm: dict[str, dict[str, Row | None]]
     """[value, low, high] of every form at every bound."""
-    loss_at_8: dict[str, Row | None]
+    change_at_8: dict[str, Row | None]
     """By form, success at the lag of 8 less that at 0, seed by seed and task by task."""
     correction_at_8: dict[str, Row | None]
     """What correcting adds at the lag of 8."""
@@ -78,12 +78,18 @@ class StalenessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """By form and bound, success over that at 0, less 1."""
     tolerated: dict[str, int]
     """The largest bound up to which success is not lower by 10 % or more than at 0."""
+    start: float
+    """Success of the warm start, on the tuning tasks (IQM over seeds)."""
     seeds: int
     test_tasks: int
-    budget: LabBudget
+    episodes: int
+    """Of each run."""
+    episodes_per_version: int
+    window: int
+    """Versions after its arrival for which an episode can be sampled."""
     tuning: str
     settings: dict[str, dict[str, str]]
-    """What each form has instead of the defaults, besides what all have so that nothing else grows stale."""
+    """What each form has instead of the defaults, but for `replay.max_staleness`, which is the bound and the window."""
     code: str
     """Changes with any source file that may change what a training run comes to."""
     made_on: dict[str, int]
@@ -129,18 +135,23 @@ def sum_up(runs: Runs, bounds: Sequence[int], budget: LabBudget) -> StalenessFig
         corrected=[round(found["corrected"][bound].value, 4) for bound in bounds],
         uncorrected=[round(found["uncorrected"][bound].value, 4) for bound in bounds],
         iqm={name: {str(bound): one.row() for bound, one in row.items()} for name, row in found.items()},
-        loss_at_8={name: _change(row[REPORTED], row[0]) for name, row in runs.items()},
+        change_at_8={name: _change(row[REPORTED], row[0]) for name, row in runs.items()},
         correction_at_8={name: _change(runs[name][REPORTED], runs[plain][REPORTED]) for name, plain in PAIRS.items()},
         change={
             name: {str(bound): as_row(_over_none(row, bound)) for bound in sorted(row)[1:]}
             for name, row in runs.items()
         },
         tolerated={name: tolerated(row) for name, row in runs.items()},
+        start=round(float(iqm(some.curve_SK()[:, 0])), 4),
         seeds=len(some.results),
         test_tasks=len(some.results[0].outcomes),
-        budget=budget,
+        episodes=budget.episodes,
+        episodes_per_version=budget.chunk,
+        window=WINDOW,
         tuning=TUNING,
-        settings={name: method.settings for name, method in CORRECTIONS.items()},
+        settings={
+            name: {**budget.settings, **method.settings, **PLAINLY_STALE} for name, method in CORRECTIONS.items()
+        },
         code=code_version(),
         made_on=made_on([ran for row in runs.values() for ran in row.values()]),
         config_hash=hash_all(resolve(*ran.entry.layers(budget)) for row in runs.values() for ran in row.values()),

@@ -17,7 +17,6 @@ from distrl.bench.methods import (
     DIGIRL,
     EARLIER,
     EVEN,
-    FIFTH,
     FIRST,
     HASTE,
     LARGE,
@@ -26,6 +25,7 @@ from distrl.bench.methods import (
     ONE_EACH,
     OURS,
     RIVAL,
+    SLOW,
     TUNING_SEED,
     Method,
     TimedBudget,
@@ -39,7 +39,7 @@ QUICK_TUNING_CLOCK = TimedBudget(minutes=0.3, points=1, most_test_tasks=20, spli
 
 UNTUNED_SCHEMES = (
     Method(name=OURS, settings=EARLIER),
-    Method(name=RIVAL, settings={**DIGIRL, **NO_OPTIONS, **FIFTH, **LOCKSTEP, **ONE_EACH, **AT_ONCE}),
+    Method(name=RIVAL, settings={**DIGIRL, **NO_OPTIONS, **SLOW, **LOCKSTEP, **ONE_EACH, **AT_ONCE}),
 )
 TIMED_TRIES = {
     OURS: (

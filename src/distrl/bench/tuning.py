@@ -28,6 +28,7 @@ from distrl.bench.methods import (
     HASTE,
     NO_OPTIONS,
     OURS,
+    SAME_DATA,
     TUNING_SEED,
     UNBALANCED,
     Arena,
@@ -45,7 +46,7 @@ CANDIDATES = (
     Method(name=OURS, settings={**EARLIER, **GENTLE, **UNBALANCED}),
     Method(name="digirl", settings={**DIGIRL, **NO_OPTIONS, **GENTLE}),
     Method(name="filtered_bc", settings={**CLONING, **NO_OPTIONS, **GENTLE}),
-    Method(name="digirl, same data", settings={**DIGIRL, **GENTLE}),
+    Method(name=SAME_DATA, settings={**DIGIRL, **GENTLE}),
     Method(name="filtered_bc, same data", settings={**CLONING, **GENTLE}),
     Method(name="ppo", settings={"algorithm.name": "ppo", **AS_IT_CAME, **NO_OPTIONS, **GENTLE}),
     Method(

@@ -106,7 +106,7 @@ def changes() -> list[str]:
         "no hindsight",
         "no hindsight, nothing cut, no demonstrations kept",
         "no Retrace",
-        "no priorities",
+        "no priorities, rarity kept",
     )
     lags = [stale[form] for form in ("corrected", "ppo_corrected", "ppo_uncorrected")]
     return [

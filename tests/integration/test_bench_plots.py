@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
 from distrl.bench import plots
 from distrl.bench.ablation import VARIANTS
-from distrl.bench.methods import ALGORITHMS, SCHEMES
+from distrl.bench.methods import ALGORITHMS, SCHEMES, SHOWN
 from distrl.bench.plots import Bar, Line, Words, draw_bars, draw_lines, need_matplotlib, save
 from distrl.bench.staleness import CORRECTIONS
 from distrl.errors import StoreError, UsageError
@@ -62,6 +63,20 @@ def test_long_names_leave_room_for_the_bars() -> None:
     assert axes.get_position().width > 0.45
     boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
     assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(boxes))
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "b", "c"], [method.name for method in ALGORITHMS], list(SHOWN.values())], ids=len
+)
+def test_the_whole_legend_is_in_the_picture(names: list[str]) -> None:
+    lines = [msgspec.structs.replace(LINES[0], name=name) for name in names]
+    figure = draw_lines(lines, WORDS, level=(0.5, "target 0.50"))
+    figure.draw_without_rendering()
+    box, (legend,) = figure.bbox, figure.legends
+    inside = legend.get_window_extent()
+    assert box.x0 <= inside.x0 < inside.x1 <= box.x1
+    (axes,) = figure.axes
+    assert axes.get_position().height * figure.get_figheight() > 2.5
 
 
 def test_the_same_figures_make_the_same_files(tmp_path: Path) -> None:

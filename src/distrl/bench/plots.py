@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
+from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,9 @@ LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<")
 WIDTH_IN, HEIGHT_IN, DPI = 6.4, 4.8, 200
 NAME_LETTERS = 26
-"""Of a line of a bar's name: longer ones would leave no room for the bars."""
+"""Of a line of a bar's name: longer ones would leave no room for the bars. Of names side by side in a legend, likewise."""
+ROW_IN = 0.27
+"""Height of a row of a legend."""
 STYLE: dict[Any, Any] = {
     "font.size": 13,
     "axes.spines.top": False,
@@ -83,8 +86,10 @@ def need_matplotlib() -> None:
 
 def draw_lines(lines: Sequence[Line], words: Words, *, level: tuple[float, str] | None = None) -> Figure:
     """Curves over a common axis; `level` is a height to mark and its name."""
+    names = [line.name for line in lines] + ([level[1]] if level else [])
+    columns = 2 if max(map(len, names)) <= NAME_LETTERS else 1
     with _style():
-        figure, axes = _canvas(words, HEIGHT_IN)
+        figure, axes = _canvas(words, HEIGHT_IN + ROW_IN * max(0, ceil(len(names) / columns) - 2))
         for number, line in enumerate(lines):
             _draw_line(axes, line, number)
         axes.set_xlabel(words.x)
@@ -92,7 +97,7 @@ def draw_lines(lines: Sequence[Line], words: Words, *, level: tuple[float, str] 
             axes.axhline(level[0], color="#555555", lw=1.2, ls=":", label=level[1])
         axes.set_ylim(bottom=0.0)
         # Below the axes: inside, there is no corner that every curve leaves free.
-        figure.legend(loc="outside lower center", ncols=2, handlelength=3.2)
+        figure.legend(loc="outside lower center", ncols=columns, handlelength=3.2)
     return figure
 
 

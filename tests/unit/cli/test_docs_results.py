@@ -81,17 +81,14 @@ def learning() -> list[str]:
     race, ends = kept("efficiency"), kept("success")
     first, last = race["wall_s"]["aride"], race["wall_s"]["digirl_sync"]
     value, low, high = race["speedup"]["digirl_sync"]
-    own = race["speedup_to_their_end"]
-    ours, *others = (
-        percent(ends["iqm_wall_clock"][name][0]) for name in ("aride", "aride_sync", "digirl", "digirl_sync")
-    )
+    own, end = race["speedup_to_their_end"], race["end"]
+    others = percents([end[name] for name in ("digirl, same data", "aride_sync", "digirl_sync")])
     episodes = {name: percent(row[0]) for name, row in ends["iqm"].items()}
     ahead = {name: over(row) for name, row in ends["relative"].items()}
-    gain = over(ends["relative_wall_clock"]["digirl_sync"]).replace("%", "% relative")
     return [
         f"{first:.0f} s · {last:.0f} s (**{value:.0f} ×** [{low:.0f}, {high:.0f}])",
-        f"{times(own['aride_sync'])} · {times(own['digirl'])}",
-        f"**{ours}** · {' · '.join(others)} ({gain})",
+        f"{times(own['aride_sync'])} · {times(own['digirl, same data'])}",
+        f"**{percent(end['aride'])}** · {others}",
         f"{episodes['aride']} · {episodes['digirl']} ({ahead['digirl'].replace('%', '% relative')}) · "
         f"{episodes['filtered_bc']} ({ahead['filtered_bc']})",
         f"{episodes['digirl, same data']} (A-RIDE: {ahead['digirl, same data']}) · "

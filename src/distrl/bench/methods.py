@@ -247,7 +247,6 @@ ALGORITHMS = (
 """At equal episodes, all of them with stale data; `OURS` is compared with every other."""
 
 AT_ONCE = {"algorithm.critic_warmup_updates": "0"}
-LARGE = {"learner.batch_trajectories": "32"}
 DIGIRL_TIMED = {**DIGIRL, **NO_OPTIONS, **AT_ONCE, "learner.learning_rate": "0.0005"}
 SCHEMES = (
     Method(name=OURS, tuning=f"{THE_DEFAULT} None of them at equal wall-clock."),

@@ -16,7 +16,19 @@ from distrl.bench.base import BenchOptions, describe, find, keep
 from distrl.bench.lab import Point
 from distrl.bench.lab_runs import Entry, LabResult, Ran
 from distrl.bench.matcher import GivenAway
-from distrl.bench.methods import ARENAS, CLOCK, EVERYDAY, LAB, TUNED, TUNING_SEED, Arena, LabBudget, Method, resolve
+from distrl.bench.methods import (
+    ARENAS,
+    CLOCK,
+    EVERYDAY,
+    LAB,
+    NO_DATA_OPTIONS,
+    TUNED,
+    TUNING_SEED,
+    Arena,
+    LabBudget,
+    Method,
+    resolve,
+)
 from distrl.bench.staleness import BOUNDS, CORRECTIONS, STALE_LAB
 from distrl.bench.timed_runs import Timed
 from distrl.bench.timed_versions import TimedResult
@@ -84,15 +96,16 @@ def test_success_reports_both_comparisons_under_the_names_of_its_file() -> None:
     assert (found.budget.episodes, found.budget.wall_s) == (LAB.episodes, CLOCK.wall_s)
 
 
-def test_a_ride_with_as_many_tries_as_the_others_is_compared_too() -> None:
-    shares = ((OURS, 0.6), (Method(name=TUNED), 0.4), (DIGIRL, 0.5))
+def test_a_ride_with_as_many_tries_as_the_others_and_without_its_data_options_is_compared_too() -> None:
+    shares = ((OURS, 0.6), (Method(name=TUNED), 0.4), (Method(name=NO_DATA_OPTIONS), 0.25), (DIGIRL, 0.5))
     labs = [ran(method, share, arena=arena) for arena in ARENAS for method, share in shares]
     found = success.sum_up(labs, [timed(OURS, reaches_at_s=300.0)], (LAB, CLOCK), AWAY)
-    assert set(found.relative_eight_tries) == {"aride", "digirl"}
-    over = found.relative_eight_tries["digirl"]
+    assert set(found.relative_eight_tries) == {"aride", NO_DATA_OPTIONS, "digirl"}
+    over, bare = found.relative_eight_tries["digirl"], found.relative_no_options["digirl"]
     assert over is not None
-    assert over[0] == pytest.approx(-0.2)
-    assert compared().relative_eight_tries == {}
+    assert bare is not None
+    assert (over[0], bare[0]) == (pytest.approx(-0.2), pytest.approx(-0.5))
+    assert compared().relative_eight_tries == compared().relative_no_options == {}
 
 
 def test_a_rival_that_is_not_there_is_none_and_not_an_error() -> None:

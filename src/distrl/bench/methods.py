@@ -145,7 +145,8 @@ THE_DEFAULT = (
     "The default of `distrl train`, made from what eight tries chose by some twenty more on the tuning tasks, which "
     "docs/algorithms/aride.md lists."
 )
-OURS, TUNED, SAME_DATA, NO_PRACTICE = "aride", "aride, eight tries", "digirl, same data", "no practice"
+OURS, TUNED, NO_DATA_OPTIONS = "aride", "aride, eight tries", "aride, no data options"
+SAME_DATA, NO_PRACTICE = "digirl, same data", "no practice"
 EARLIER = {
     "algorithm.entropy_weight": "0.003",
     "learner.learning_rate": "0.001",
@@ -204,7 +205,7 @@ ALGORITHMS = (
         tuning=f"{TRIED} Best: learning rate 0.001, 2 updates, rare templates favoured. What else it has came of earlier tries.",
     ),
     Method(
-        name="aride, no data options",
+        name=NO_DATA_OPTIONS,
         settings={**NO_OPTIONS, **ONE_EACH, **SLOW},
         tuning="None of its own: learning rate and updates are those that DigiRL and filtered BC chose without the options.",
     ),

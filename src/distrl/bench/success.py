@@ -24,6 +24,7 @@ from distrl.bench.methods import (
     FIRST,
     LAB,
     LAB_SEED,
+    NO_DATA_OPTIONS,
     OURS,
     QUICK_LAB,
     RIVAL,
@@ -73,6 +74,8 @@ class SuccessFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The default over every other algorithm, at equal episodes."""
     relative_eight_tries: dict[str, Row | None]
     """What came of the same eight tries for A-RIDE over every other algorithm; nothing where it is not among the methods."""
+    relative_no_options: dict[str, Row | None]
+    """A-RIDE without its data options over every other algorithm; likewise."""
     relative_wall_clock: dict[str, Row | None]
     """Over every other scheme, at equal wall-clock."""
     seeds: int
@@ -119,7 +122,6 @@ def sum_up(
     budget, clock = budgets
     scores, timed_scores = lab_scores(labs), {one.method.name: [one.outcomes_ST()] for one in timed}
     over, over_timed = rows(compare(OURS, scores)), rows(compare(OURS, timed_scores))
-    tuned_over = rows(compare(TUNED, scores)) if TUNED in scores else {}
     sync = over_timed.get(RIVAL) or [None, None, None]
     used = [resolve(*ran.entry.layers(budget)) for ran in labs]
     methods, schemes = [ran.entry.method for ran in labs], [one.method for one in timed]
@@ -133,7 +135,8 @@ def sum_up(
         relative_vs_async_digirl=_value(over.get("digirl")),
         relative_vs_async_filtered_bc=_value(over.get("filtered_bc")),
         relative=over,
-        relative_eight_tries=tuned_over,
+        relative_eight_tries=_over(TUNED, scores),
+        relative_no_options=_over(NO_DATA_OPTIONS, scores),
         relative_wall_clock=over_timed,
         seeds=len(labs[0].results),
         test_tasks=sum(outcome_ST.shape[1] for outcome_ST in scores[OURS]),
@@ -162,6 +165,10 @@ def by_arena(labs: Sequence[Ran]) -> dict[str, dict[str, Row | None]]:
         arena: rows(measure({r.entry.method.name: [r.outcomes_ST()] for r in labs if r.entry.arena.name == arena}))
         for arena in arenas
     }
+
+
+def _over(name: str, scores: dict[str, Strata]) -> dict[str, Row | None]:
+    return rows(compare(name, scores)) if name in scores else {}
 
 
 def _value(found: Row | None) -> float | None:

@@ -81,18 +81,21 @@ def learning() -> list[str]:
     race, ends = kept("efficiency"), kept("success")
     first, last = race["wall_s"]["aride"], race["wall_s"]["digirl_sync"]
     value, low, high = race["speedup"]["digirl_sync"]
-    own, end = race["speedup_to_their_end"], race["end"]
-    others = percents([end[name] for name in ("digirl, same data", "aride_sync", "digirl_sync")])
+    own, clock = race["speedup_to_their_end"], ends["iqm_wall_clock"]
+    others = percents([clock[name][0] for name in ("digirl, same data", "aride_sync", "digirl_sync")])
+    sync = over([ends[f"relative_{name}"] for name in ("vs_digirl", "low", "high")])
     episodes = {name: percent(row[0]) for name, row in ends["iqm"].items()}
-    ahead = {name: over(row) for name, row in ends["relative"].items()}
+    ahead, bare = ({name: over(row) for name, row in ends[key].items()} for key in ("relative", "relative_no_options"))
     return [
         f"{first:.0f} s · {last:.0f} s (**{value:.0f} ×** [{low:.0f}, {high:.0f}])",
         f"{times(own['aride_sync'])} · {times(own['digirl, same data'])}",
-        f"**{percent(end['aride'])}** · {others}",
-        f"{episodes['aride']} · {episodes['digirl']} ({ahead['digirl'].replace('%', '% relative')}) · "
+        f"**{percent(clock['aride'][0])}** · {others} (**{sync.replace('%', '%** relative')})",
+        f"**{episodes['aride']}** · {episodes['digirl']} ({ahead['digirl'].replace('%', '% relative')}) · "
         f"{episodes['filtered_bc']} ({ahead['filtered_bc']})",
-        f"{episodes['digirl, same data']} (A-RIDE: {ahead['digirl, same data']}) · "
+        f"{episodes['aride']} · {episodes['digirl, same data']} ({ahead['digirl, same data']}) · "
         f"{episodes['filtered_bc, same data']} ({ahead['filtered_bc, same data']})",
+        f"{episodes['aride, no data options']} · {episodes['digirl']} ({bare['digirl']}) · "
+        f"{episodes['filtered_bc']} ({bare['filtered_bc']})",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from msgspec.structs import replace
 from distrl.bench.lab import Lab, Plan, Point, warm_start
 from distrl.config.schema import Config, DataConfig
 from distrl.evaluation.evaluate import held_out
+from distrl.policies.base import Policy
 from distrl.runtime.assembly import make_policy
+from distrl.types import PolicyVersion, Trajectory
 from support.learners import small_config
 
 CHUNK, NUM_EPISODES, NUM_HELD_OUT = 8, 32, 6
@@ -69,20 +72,37 @@ def test_it_evaluates_on_the_way_where_asked() -> None:
     assert [point.updates for point in points] == [0, 4, 8]
 
 
-@pytest.mark.parametrize(("lag", "expected"), [(0, [0, 1, 2, 3]), (1, [0, 0, 1, 2]), (2, [0, 0, 0, 1])])
-def test_the_acting_version_lags_as_planned(lag: int, expected: list[int]) -> None:
-    lab, _, _ = trained(lag=lag)
-    assert acting_versions(lab) == expected
+@pytest.mark.parametrize("lag", [0, 1, 8])
+def test_every_episode_arrives_as_old_as_the_lag_even_the_first(lag: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(CONFIG, NUM_HELD_OUT))
+    add, ages = lab._memory.add, list[int]()
+
+    def note_age(trajectory: Trajectory) -> None:
+        ages.append(lab._learner.version - trajectory.version)
+        add(trajectory)
+
+    monkeypatch.setattr(lab._memory, "add", note_age)
+    lab.run(lambda point: None)
+    assert ages == [lag] * NUM_EPISODES
+    assert acting_versions(lab) == [0, 1, 2, 3]
 
 
-def test_the_acting_policy_has_the_weights_of_the_version_that_it_names() -> None:
-    lab, _, _ = trained(lag=4)
-    assert acting_versions(lab) == [0] * 4
-    weights = dict(lab._versions.held)
-    assert sorted(weights) == [0, 1, 2, 3, 4]
-    assert lab._actor.dump() == weights[0] == weights[1], "the first chunk is too small for an update"
-    assert lab.policy.dump() == weights[4]
-    assert len(set(weights.values())) == 4
+def test_the_acting_policy_has_the_weights_of_the_version_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = dict[int, bytes]()
+    lab = Lab(Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=1), held_out(CONFIG, NUM_HELD_OUT))
+    publish = lab._versions.publish
+
+    def keep(policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
+        published[version.version] = policy.dump()
+        return publish(policy, version)
+
+    monkeypatch.setattr(lab._versions, "publish", keep)
+    lab.run(lambda point: None)
+    assert list(published) == [0, 1, 2, 3, 4, 5]
+    assert published[0] == published[1] == published[2], "the first chunk is too small for an update"
+    assert len(set(published.values())) == 4
+    assert lab._actor.dump() == published[acting_versions(lab)[-1]] == published[3]
+    assert lab.policy.dump() == published[5]
 
 
 @pytest.mark.parametrize("lag", [0, 2])

@@ -40,7 +40,7 @@ def test_a_comparison_runs_once_and_is_found_again(tmp_path: Path, capfd: pytest
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts, asked = Parts(tmp_path), list[str]()
-    nothing = LabResult(curve=[], outcomes=[True], made_on="here")
+    nothing = LabResult(curve=[], outcomes=[True], made_on=lab_runs.this_machine())
 
     def pretend(what: str, works: list[lab_runs.Work], crew: object) -> None:
         for work in works:
@@ -92,19 +92,16 @@ def test_whether_a_warm_start_was_made_or_found_changes_nothing(tmp_path: Path) 
     ]
 
 
-def test_runs_of_one_seed_from_different_machines_are_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places = iter(["here", "here", "here", "there"])
-
-    def pretend(what: str, works: list[lab_runs.Work], crew: object) -> None:
-        for work in works:
-            lab_runs.keep_result(Path(work.command[-1]), LabResult(curve=[], outcomes=[True], made_on=next(places)))
-
-    monkeypatch.setattr(lab_runs, "do_all", pretend)
-    assert len(run_labs([ARIDE, CLONE], BUDGET, 1, Parts(tmp_path))) == 2
-    with pytest.raises(DistrlError, match="seed 1 were made on different machines: here; there"):
-        run_labs([ARIDE, CLONE], BUDGET, 2, Parts(tmp_path))
+def test_runs_of_one_seed_from_different_machines_are_refused_before_any_is_made(tmp_path: Path) -> None:
+    parts = Parts(tmp_path)
+    for seed in (0, 1):
+        elsewhere = LabResult(curve=[], outcomes=[True], made_on="elsewhere")
+        lab_runs.keep_result(parts.write_sheet(lab_runs._job(ARIDE, BUDGET, seed)), elsewhere)
+    assert len(run_labs([ARIDE], BUDGET, 2, parts)) == 1, "whole seeds may be of other machines"
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DistrlError, match=r"seed 0 would be of different machines: .*elsewhere"):
+        run_labs([ARIDE, CLONE], BUDGET, 2, parts)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_what_a_method_sets_stands_over_what_the_budget_sets() -> None:

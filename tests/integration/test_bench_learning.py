@@ -195,6 +195,7 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
         "corrected": [0.6, 0.6, 0.6, 0.6, 0.6, 0.6],
         "uncorrected": [0.6, 0.4, 0.6, 0.6, 0.6, 0.6],
         "ppo_corrected": [0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
+        "ppo_ratios": [0.5, 0.5, 0.5, 0.4, 0.4, 0.4],
         "ppo_uncorrected": [0.5, 0.4, 0.3, 0.3, 0.3, 0.3],
     }
     found = staleness.sum_up(stale_runs(shares), BOUNDS, STALE_LAB)
@@ -206,7 +207,7 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
     slower = found.change["uncorrected"]["1"]
     assert slower is not None
     assert slower[0] == pytest.approx(-1 / 3, abs=1e-3)
-    assert set(found.correction_at_8) == {"corrected", "ppo_corrected"}
+    assert set(found.correction_at_8) == {"corrected", "ppo_corrected", "ppo_ratios"}
     gained, lost = found.correction_at_8["ppo_corrected"], found.change_at_8["ppo_uncorrected"]
     assert gained is not None
     assert lost is not None
@@ -216,7 +217,7 @@ def test_staleness_reports_what_is_tolerated_and_what_correcting_adds() -> None:
 def test_a_lag_leaves_episodes_as_long_in_the_replay_as_no_lag_and_nothing_else_is_stale() -> None:
     none, long = (staleness.entry(CORRECTIONS["corrected"], bound) for bound in (0, 16))
     assert (none.lag, long.lag) == (0, 16)
-    assert (none.settings["replay.max_staleness"], long.settings["replay.max_staleness"]) == ("16", "32")
+    assert (none.settings["replay.max_staleness"], long.settings["replay.max_staleness"]) == ("2", "18")
     assert none.settings["replay.keep_successes"] == none.settings["warm_start.keep"] == "false"
 
 

@@ -1,6 +1,6 @@
 """GRPO (arXiv 2402.03300) over groups of episodes of one task, with the decoupled clipping of `ppo`.
 
-    L = - mean( w_tau min(prox/mu, rho_max) min( ratio_t A, clip(ratio_t, 1 - eps, 1 + eps) A ) )
+    L = - mean( w_tau near_t min(prox/mu, rho_max) min( ratio_t A, clip(ratio_t, 1 - eps, 1 + eps) A ) )
         - beta mean( H(pi(.|s_t)) )
         + k_v  mean( cross-entropy( V(s_t), R ) )
 

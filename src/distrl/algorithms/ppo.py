@@ -1,17 +1,19 @@
 """PPO with decoupled clipping (arXiv 2110.00641; for asynchronous training, arXiv 2505.24298).
 
-    L = - mean( w_tau min(prox/mu, rho_max) min( ratio_t A_t, clip(ratio_t, 1 - eps, 1 + eps) A_t ) )
+    L = - mean( w_tau near_t min(prox/mu, rho_max) min( ratio_t A_t, clip(ratio_t, 1 - eps, 1 + eps) A_t ) )
         + k_v  mean( cross-entropy( V(s_t), clip(v_t, 0, 1) ) )
         - beta mean( H(pi(.|s_t)) )
 
 Three policies: mu acted, prox is the policy of a few updates ago, pi is trained. ratio_t = pi(a_t|s_t) / prox(a_t|s_t)
-keeps the steps small however old the data is, prox/mu corrects for its age. A_t is the generalised advantage estimate,
-with mean 0 and deviation 1 over the lesson, v_t the lambda return. docs/algorithms/ppo.md says what differs and why.
+keeps the steps small however old the data is, prox/mu corrects for its age. near_t is 0 where pi/mu is beyond its reach
+and A_t would drive it further: what an action was worth to mu says little about a policy far from mu. A_t is the
+generalised advantage estimate, with mean 0 and deviation 1 over the lesson, v_t the lambda return.
+docs/algorithms/ppo.md says what differs and why.
 """
 
 from __future__ import annotations
 
-from math import log
+from math import log, log1p
 
 import torch
 from torch import Tensor
@@ -54,7 +56,7 @@ def clipped_gain(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) 
     ratio_BT, clip = (lesson.logp_BT - lesson.proximal_logp_BT).exp(), config.proximal.clip
     clipped_BT = ratio_BT.clamp(1.0 - clip, 1.0 + clip)
     gain_BT = (ratio_BT * advantage_BT).minimum(clipped_BT * advantage_BT)
-    return lesson.weight_B[:, None] * age(lesson, config) * gain_BT
+    return lesson.weight_B[:, None] * age(lesson, config) * within_reach(lesson, advantage_BT, config) * gain_BT
 
 
 def age(lesson: Lesson, config: AlgorithmConfig) -> Tensor:
@@ -62,6 +64,14 @@ def age(lesson: Lesson, config: AlgorithmConfig) -> Tensor:
     if config.importance == "none":
         return torch.ones_like(lesson.proximal_logp_BT)
     return (lesson.proximal_logp_BT - lesson.behaviour_logp_BT).clamp(max=log(config.rho_max)).exp()
+
+
+def within_reach(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) -> Tensor:
+    """False for steps that are as far from the policy that acted as they may be, and would go further."""
+    gone_BT, reach = (lesson.logp_BT - lesson.behaviour_logp_BT).detach(), config.proximal.reach
+    if config.importance == "none" or not reach:
+        return torch.ones_like(gone_BT, dtype=torch.bool)
+    return gone_BT * advantage_BT.sign() <= log1p(reach)
 
 
 def normalised(x_BT: Tensor, mask_BT: Tensor) -> Tensor:

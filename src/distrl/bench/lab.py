@@ -86,7 +86,8 @@ class Lab:
         started_s, points = time.monotonic(), []
         self._warm(self.policy, self._plan.config)
         self._learner.keep_demonstrations()
-        self._learner.publish()
+        for _ in range(self._plan.lag + 1):  # so that the first episodes arrive as old as all later ones
+            self._learner.publish()
         while True:
             if self._due():
                 points.append(self._evaluate(started_s))

@@ -178,7 +178,7 @@ EVEN = {"replay.keep_successes": "false", "replay.success_weight": "0", "replay.
 UNBALANCED = {"replay.balance": "0"}
 """Templates are drawn as often as they come."""
 AS_IT_CAME = {**EARLIER, **EVEN, **UNBALANCED, "algorithm.rho_max": "5"}
-"""What a policy gradient needs of the replay, as in configs/ppo.toml."""
+"""What a policy gradient needs of the replay, as in configs/grpo.toml."""
 DIGIRL = {"algorithm.name": "digirl", **EARLIER, **UNBALANCED}
 CLONING = {"algorithm.name": "filtered_bc", **EARLIER, **UNBALANCED}
 GENTLE, ONE_EACH = {"learner.updates_per_episode": "0.5"}, {"learner.updates_per_episode": "1.0"}

@@ -21,6 +21,9 @@ class ProximalConfig(Section, frozen=True):
     """PPO and GRPO: how far the ratio to the proximal policy may stray from 1 before its gradient stops."""
     every_updates: Count = 4
     """PPO and GRPO: updates after which the present policy becomes the proximal one; 1: they are always the same."""
+    reach: NotNegative = 0.0
+    """PPO and GRPO: how far the ratio to the policy that acted may stray from 1, up or its inverse down, before a step's
+    gradient stops; 0: without limit."""
 
 
 class AlgorithmConfig(Section, frozen=True):

@@ -96,6 +96,21 @@ def test_without_importance_the_age_of_the_data_counts_for_nothing() -> None:
     assert slope(old, [1.0] * 2, with_settings(importance="none")) == pytest.approx([1.1, 1.1], rel=1e-5)
 
 
+def test_a_step_that_is_beyond_its_reach_from_who_acted_is_driven_no_further() -> None:
+    far = Drawn(reward=[0.0] * 4, value=[0.5] * 4, ratio=[1.1, 1.3, 1 / 1.1, 1 / 1.3])
+    near = with_settings(proximal={"reach": 0.2})
+    assert slope(far, [1.0] * 4, near) == pytest.approx([1.1, 0.0, 1 / 1.1, 1 / 1.3])
+    assert slope(far, [-1.0] * 4, near) == pytest.approx([-1.1, -1.3, -1 / 1.1, 0.0])
+    further = with_settings(proximal={"reach": 0.5})
+    assert slope(far, [1.0] * 4, further) == pytest.approx([1.1, 1.3, 1 / 1.1, 1 / 1.3])
+
+
+def test_without_importance_nobody_asks_how_far_from_who_acted_a_step_is() -> None:
+    far = Drawn(reward=[0.0] * 2, value=[0.5] * 2, ratio=[3.0, 1 / 3])
+    careless = with_settings(importance="none", proximal={"reach": 0.2})
+    assert slope(far, [1.0, -1.0], careless) == pytest.approx([1.0, -1.0])
+
+
 def test_the_weight_of_prioritised_sampling_multiplies_an_episode() -> None:
     assert slope(msgspec.structs.replace(STEPS, weight=0.5), [1.0] * 4) == pytest.approx([0.55, 0.0, 0.45, 0.35])
 

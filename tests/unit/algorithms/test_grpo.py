@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from distrl.algorithms.base import Lesson, Loss
 from distrl.algorithms.groups import Groups
 from distrl.algorithms.grpo import GRPO, group_advantage
+from distrl.config.algorithms import ProximalConfig
 from distrl.config.schema import AlgorithmConfig
 from support.lessons import Drawn, gradient, make_lesson
 
@@ -71,6 +72,15 @@ def test_the_clip_and_the_correction_for_age_are_those_of_ppo() -> None:
     learn(lesson)
     expected = [0.0, -(3**0.5) * 0.9 * 0.5 / 2]
     assert gradient(lesson.logp_BT)[0].tolist() == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_step_beyond_its_reach_is_driven_no_further_whichever_way_its_episode_went() -> None:
+    went = {"ratio": [1.5, 0.5], "reward": [0.0, 0.0], "value": [0.5, 0.5]}
+    won, lost = (msgspec.structs.replace(drawn, **went) for drawn in (SUCCESS, FAILURE))
+    lesson = make_lesson(won, lost)
+    learn(lesson, msgspec.structs.replace(PLAIN, proximal=ProximalConfig(reach=0.2)))
+    moved = gradient(lesson.logp_BT) != 0.0
+    assert moved.tolist() == [[False, True], [True, False]]
 
 
 def test_the_critic_learns_the_outcome_and_the_policy_term_does_not_reach_it() -> None:

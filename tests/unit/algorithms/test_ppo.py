@@ -96,13 +96,37 @@ def test_without_importance_the_age_of_the_data_counts_for_nothing() -> None:
     assert slope(old, [1.0] * 2, with_settings(importance="none")) == pytest.approx([1.1, 1.1], rel=1e-5)
 
 
-def test_a_step_that_is_beyond_its_reach_from_who_acted_is_driven_no_further() -> None:
-    far = Drawn(reward=[0.0] * 4, value=[0.5] * 4, ratio=[1.1, 1.3, 1 / 1.1, 1 / 1.3])
-    near = with_settings(proximal={"reach": 0.2})
-    assert slope(far, [1.0] * 4, near) == pytest.approx([1.1, 0.0, 1 / 1.1, 1 / 1.3])
-    assert slope(far, [-1.0] * 4, near) == pytest.approx([-1.1, -1.3, -1 / 1.1, 0.0])
-    further = with_settings(proximal={"reach": 0.5})
-    assert slope(far, [1.0] * 4, further) == pytest.approx([1.1, 1.3, 1 / 1.1, 1 / 1.3])
+REACH = with_settings(rho_max=10.0, proximal={"clip": 0.9, "reach": 0.2})
+
+
+@pytest.mark.parametrize("size", [0.1, 1.0, 3.0])
+def test_a_step_that_is_beyond_its_reach_from_who_acted_is_driven_no_further(size: float) -> None:
+    far = Drawn(reward=[0.0] * 6, value=[0.5] * 6, ratio=[1.19, 1.21, 1.5, 0.84, 0.82, 0.5])
+    up, down = slope(far, [size] * 6, REACH), slope(far, [-size] * 6, REACH)
+    assert up == pytest.approx([1.19 * size, 0.0, 0.0, 0.84 * size, 0.82 * size, 0.5 * size], rel=1e-5)
+    assert down == pytest.approx([-1.19 * size, -1.21 * size, -1.5 * size, -0.84 * size, 0.0, 0.0], rel=1e-5)
+
+
+def test_how_far_is_counted_from_who_acted_and_not_from_the_proximal_policy() -> None:
+    near = Drawn(reward=[0.0] * 2, value=[0.5] * 2, strayed=[0.8, 1.25], ratio=[1.1, 1.3])
+    assert slope(near, [1.0] * 2, REACH) == pytest.approx([1.1, 0.0], rel=1e-5)
+
+
+def test_a_wider_reach_lets_a_step_go_on_and_none_lets_all() -> None:
+    far = Drawn(reward=[0.0] * 2, value=[0.5] * 2, ratio=[1.4, 4.0])
+    for reach, expected in ((0.5, [1.4, 0.0]), (0.0, [1.4, 4.0])):
+        config = with_settings(rho_max=10.0, proximal={"reach": reach})
+        assert slope(far, [1.0] * 2, config) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_reach_is_in_the_loss() -> None:
+    far = msgspec.structs.replace(SUCCESS, ratio=[4.0, 1.0, 4.0])
+    free, held = make_lesson(far), make_lesson(far)
+    learn(free)
+    learn(held, with_settings(proximal={"reach": 0.2}))
+    # Beside the rise of the last step, which is beyond reach, the first two have advantages below the mean.
+    assert gradient(held.logp_BT)[0].tolist() == pytest.approx([*gradient(free.logp_BT)[0, :2].tolist(), 0.0])
+    assert gradient(free.logp_BT)[0, 2] != 0.0
 
 
 def test_without_importance_nobody_asks_how_far_from_who_acted_a_step_is() -> None:

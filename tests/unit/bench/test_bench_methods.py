@@ -30,7 +30,7 @@ from distrl.bench.methods import (
     resolve,
     tuning_of,
 )
-from distrl.bench.staleness import BOUNDS, CORRECTIONS, QUICK_BOUNDS, QUICK_STALE_LAB, STALE_LAB
+from distrl.bench.staleness import BOUNDS, CORRECTIONS, PLAINLY_STALE, QUICK_BOUNDS, QUICK_STALE_LAB, STALE_LAB
 from distrl.bench.timed_tuning import TIMED_TRIES, UNTUNED_SCHEMES
 from distrl.bench.tuning import CANDIDATES
 from distrl.config.load import config_hash, load_config
@@ -105,7 +105,7 @@ def test_the_file_of_each_algorithm_holds_what_its_tries_chose(name: str) -> Non
 
 
 def test_the_file_of_ppo_holds_what_was_found_with_stale_data() -> None:
-    found = resolve(CORRECTIONS["ppo_corrected"].settings)
+    found = resolve(CORRECTIONS["ppo_corrected"].settings, PLAINLY_STALE)
     assert config_hash(load_config(CONFIGS / "ppo.toml", IDLE["ppo"])) == config_hash(found)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
 from distrl.algorithms.losses import outcome_loss
-from distrl.algorithms.ppo import clipped_gain
+from distrl.algorithms.ppo import clipped_gain, within_reach
 from distrl.config.schema import AlgorithmConfig
 
 EPS = 1e-4
@@ -38,7 +38,8 @@ class GRPO:
     def loss(self, lesson: Lesson, *, updates: int) -> Loss:
         config = self._config
         compared_BT = (lesson.group_std_B > 0)[:, None] & lesson.mask_BT
-        gain_BT = clipped_gain(lesson, group_advantage(lesson)[:, None], config)
+        advantage_BT = group_advantage(lesson)[:, None]
+        gain_BT = clipped_gain(lesson, advantage_BT, config)
         policy = -mean_over(gain_BT, compared_BT & lesson.attempts_BT)
         bonus = config.entropy_weight * mean_over(lesson.entropy_BT, compared_BT)
         value, missed_BT = outcome_loss(lesson)
@@ -49,6 +50,7 @@ class GRPO:
             value=value,
             entropy=mean_over(lesson.entropy_BT, lesson.mask_BT),
             compared=mean_over(compared_BT.float(), lesson.mask_BT),
+            near=mean_over(within_reach(lesson, advantage_BT, config).float(), compared_BT & lesson.attempts_BT),
             total=policy - bonus + config.value_weight * value,
         )
 

@@ -47,8 +47,15 @@ class PPO:
         entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
         acting = policy - config.entropy_weight * entropy
         warm = updates >= config.critic_warmup_updates
-        total = config.value_weight * value + (acting if warm else 0.0)
-        return loss_of(lesson, targets.td_BT, policy=policy, value=value, entropy=entropy, total=total)
+        return loss_of(
+            lesson,
+            targets.td_BT,
+            policy=policy,
+            value=value,
+            entropy=entropy,
+            near=mean_over(within_reach(lesson, advantage_BT, config).float(), lesson.attempts_BT),
+            total=config.value_weight * value + (acting if warm else 0.0),
+        )
 
 
 def clipped_gain(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) -> Tensor:
@@ -67,7 +74,7 @@ def age(lesson: Lesson, config: AlgorithmConfig) -> Tensor:
 
 
 def within_reach(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) -> Tensor:
-    """False for steps that are as far from the policy that acted as they may be, and would go further."""
+    """False for steps that are further from the policy that acted than they may be, and would go further still."""
     gone_BT, reach = (lesson.logp_BT - lesson.behaviour_logp_BT).detach(), config.proximal.reach
     if config.importance == "none" or not reach:
         return torch.ones_like(gone_BT, dtype=torch.bool)

@@ -99,8 +99,7 @@ def run_labs(
 ) -> list[Ran]:
     """All entries with all seeds; what has been run before is not run again."""
     rows = [[_job(entry, budget, first_seed + n) for n in range(seeds)] for entry in entries]
-    for n in range(seeds):
-        _refuse_mixture(first_seed + n, [row[n] for row in rows], parts)
+    _refuse_mixtures(rows, first_seed, parts)
     # Seed by seed: an interrupted comparison then has whole seeds of all its entries.
     labelled = [
         (f"{entry.label}, seed {first_seed + n}", row[n])
@@ -109,21 +108,23 @@ def run_labs(
     ]
     crew = Crew(at_once=num_cores(), say=say_on_stderr, before_each=parts.check_code)
     do_all(f"runs of {budget.episodes} episodes", list(_missing(labelled, parts)), crew)
+    _refuse_mixtures(rows, first_seed, parts)  # once more: parts may have been copied in meanwhile
     return [
         Ran(entry=entry, results=[_result(parts, job) for job in row]) for entry, row in zip(entries, rows, strict=True)
     ]
 
 
-def _refuse_mixture(seed: int, jobs: Sequence[LabJob], parts: Parts) -> None:
+def _refuse_mixtures(rows: Sequence[Sequence[LabJob]], first_seed: int, parts: Parts) -> None:
     """All runs of a seed are compared with each other, and other machines round other numbers from the warm start on."""
-    kept = [parts.read(job, LabResult) for job in jobs]
-    places = {result.made_on if result else this_machine() for result in kept}
-    if len(places) > 1:
-        raise DistrlError(
-            f"the runs of seed {seed} would be of different machines: {'; '.join(sorted(places))}",
-            expected="all runs of one seed from one kind of machine: only there they begin with the same policy",
-            fix="remove the parts of one machine, or the folder .parts, and start again",
-        )
+    for n, jobs in enumerate(zip(*rows, strict=True)):
+        kept = [parts.read(job, LabResult) for job in jobs]
+        places = {result.made_on if result else this_machine() for result in kept}
+        if len(places) > 1:
+            raise DistrlError(
+                f"the runs of seed {first_seed + n} would be of different machines: {'; '.join(sorted(places))}",
+                expected="all runs of one seed from one kind of machine: only there they begin with the same policy",
+                fix="make what is missing of this seed where the rest was made, or remove its parts of one machine",
+            )
 
 
 def _job(entry: Entry, budget: LabBudget, seed: int) -> LabJob:

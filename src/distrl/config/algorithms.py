@@ -22,8 +22,7 @@ class ProximalConfig(Section, frozen=True):
     every_updates: Count = 4
     """PPO and GRPO: updates after which the present policy becomes the proximal one; 1: they are always the same."""
     reach: NotNegative = 0.0
-    """PPO and GRPO: how far the ratio to the policy that acted may stray from 1, up or its inverse down, before a step's
-    gradient stops; 0: without limit."""
+    """PPO and GRPO: a step stops where it is likelier than when it was taken by more than this share, or as much less likely; 0: never."""
 
 
 class AlgorithmConfig(Section, frozen=True):
@@ -42,7 +41,7 @@ class AlgorithmConfig(Section, frozen=True):
     learn_from: Literal["all", "successes"] = "successes"
     """Whose steps the policy term may raise: those of every episode, or of successful ones."""
     importance: Literal["none", "targets", "full"] = "targets"
-    """Where clipped importance ratios correct for the policy that acted: nowhere, in the value targets, or there and in the policy term (as published)."""
+    """Where clipped importance ratios correct for the policy that acted: nowhere, in the value targets, or there and in the policy term (as published). PPO and GRPO: "none" also leaves out `proximal.reach`."""
     scale_advantages: bool = True
     """Divide advantages by their root mean square over the batch (not with binary ones)."""
     weight_by: Literal["max", "mean"] = "mean"

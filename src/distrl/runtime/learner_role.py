@@ -64,7 +64,9 @@ class PulseReporter:
                 for name, value in values.items()
                 if name in ("policy", "value", "invalid", "total")
             }
-            others = {f"learner/{name}": values[name] for name in ("entropy", "gradient_norm") if name in values}
+            others = {
+                f"learner/{name}": values[name] for name in ("entropy", "near", "gradient_norm") if name in values
+            }
             figures = {f"learner/{name}": value for name, value in self._life.pulse.figures.items()}
             self._life.metrics.write("learner", role="learner", **losses, **others, **figures)
 

@@ -61,6 +61,7 @@ METRICS: dict[str, Metric] = {
         _metric("learner/loss/invalid", "nats", "mean of -log(1 - pi) over the sampled invalid steps, before its weight", "falls"),
         _metric("learner/loss/total", "nats", "what is descended: all terms with their weights", "finite, no trend of its own"),
         _metric("learner/entropy", "nats", "exact entropy of the policy over the sampled steps", "falls slowly, not to 0"),
+        _metric("learner/near", "share", "sampled steps that are within algorithm.proximal.reach of the policy that acted; PPO and GRPO", "1 without a reach; the older the data, the lower"),
         _metric("learner/gradient_norm", "", "before clipping", "below 10"),
         _metric("evaluator/success", "share", "success on held-out tasks of the last pinned version", "rises"),
         _metric("evaluator/version", "version", "the version that was evaluated", "rises"),

@@ -78,7 +78,8 @@ def test_a_step_beyond_its_reach_is_driven_no_further_whichever_way_its_episode_
     went = {"ratio": [1.5, 0.5], "reward": [0.0, 0.0], "value": [0.5, 0.5]}
     won, lost = (msgspec.structs.replace(drawn, **went) for drawn in (SUCCESS, FAILURE))
     lesson = make_lesson(won, lost)
-    learn(lesson, msgspec.structs.replace(PLAIN, proximal=ProximalConfig(reach=0.2)))
+    loss = learn(lesson, msgspec.structs.replace(PLAIN, proximal=ProximalConfig(reach=0.2)))
+    assert loss.metrics["near"] == 0.5
     moved = gradient(lesson.logp_BT) != 0.0
     assert moved.tolist() == [[False, True], [True, False]]
 

@@ -122,8 +122,8 @@ def test_a_wider_reach_lets_a_step_go_on_and_none_lets_all() -> None:
 def test_the_reach_is_in_the_loss() -> None:
     far = msgspec.structs.replace(SUCCESS, ratio=[4.0, 1.0, 4.0])
     free, held = make_lesson(far), make_lesson(far)
-    learn(free)
-    learn(held, with_settings(proximal={"reach": 0.2}))
+    assert learn(free).metrics["near"] == 1.0
+    assert learn(held, with_settings(proximal={"reach": 0.2})).metrics["near"] == pytest.approx(2 / 3)
     # Beside the rise of the last step, which is beyond reach, the first two have advantages below the mean.
     assert gradient(held.logp_BT)[0].tolist() == pytest.approx([*gradient(free.logp_BT)[0, :2].tolist(), 0.0])
     assert gradient(free.logp_BT)[0, 2] != 0.0

@@ -13,6 +13,10 @@ def test_every_setting_has_a_meaning_that_ends_in_a_full_stop() -> None:
     assert [key for key, setting in settings().items() if not setting.meaning.endswith((".", ")"))] == []
 
 
+def test_every_meaning_is_one_line() -> None:
+    assert [key for key, setting in settings().items() if "\n" in setting.meaning] == []
+
+
 def test_every_setting_and_section_stands_in_the_reference() -> None:
     text = reference()
     assert [key for key in settings() if f"| `{key}` |" not in text] == []

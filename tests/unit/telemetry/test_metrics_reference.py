@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from distrl.algorithms.aride import ARide
+from distrl.algorithms.base import Algorithm
+from distrl.algorithms.ppo import PPO
+from distrl.config.schema import AlgorithmConfig
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.rollout.worker import Worker
@@ -42,16 +46,17 @@ def test_a_worker_reports_what_is_declared(tmp_path: Path) -> None:
     assert reported(life, "worker") == declared("worker")
 
 
-def test_the_learner_reports_what_is_declared(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path)
+def learner_reports(folder: Path, make: Callable[[AlgorithmConfig], Algorithm]) -> set[str]:
+    folder.mkdir()
+    shop = Workshop(folder)
     shop.deliver(3)
-    life = QuietLife("learner", tmp_path, shop.config)
+    life = QuietLife("learner", folder, shop.config)
     report = PulseReporter(life)
     learner = Learner(
         LearnerParts(
             config=shop.config,
             policy=shop.policy,
-            algorithm=ARide(shop.config.algorithm),
+            algorithm=make(shop.config.algorithm),
             store=shop.store,
             weights=shop.weights,
             checkpoints=shop.checkpoints,
@@ -62,7 +67,13 @@ def test_the_learner_reports_what_is_declared(tmp_path: Path) -> None:
     learner.take_in(limit=3)
     learner.updates = METRICS_EVERY_UPDATES - 1
     learner.update()
-    assert reported(life, "learner") == declared("learner")
+    return reported(life, "learner")
+
+
+def test_the_learner_reports_what_is_declared(tmp_path: Path) -> None:
+    ours, clipped = learner_reports(tmp_path / "aride", ARide), learner_reports(tmp_path / "ppo", PPO)
+    assert ours | clipped == declared("learner")
+    assert ours ^ clipped == {"learner/loss/invalid", "learner/near"}
 
 
 def test_the_evaluator_reports_what_is_declared(tmp_path: Path) -> None:

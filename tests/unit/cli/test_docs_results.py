@@ -136,6 +136,39 @@ def test_the_readme_shows_the_figures_of_the_results_files() -> None:
     assert shown() == [*first_run(), *phones(), *collection(), *learning(), *changes(), *parts(), *models()]
 
 
+def comparisons() -> list[str]:
+    """What the page of the results says of success and efficiency, as its files have it."""
+    race, ends = kept("efficiency"), kept("success")
+    clock, wide = ends["iqm_wall_clock"], ends["relative_wall_clock"]
+    own, episodes = race["speedup_to_their_end"], {name: percent(row[0]) for name, row in ends["iqm"].items()}
+    ahead, tries = ends["relative"], ends["relative_eight_tries"]
+    bare = [f"{100 * ends['iqm'][name][0]:.1f}" for name in ("aride, no data options", "digirl")]
+    full = [f"{100 * ends['iqm'][name][0]:.1f}" for name in ("aride", "digirl, same data")]
+    return [
+        f"fulfils {percent(clock['aride'][0])} after ten minutes and DigiRL in its scheme {percent(clock['digirl_sync'][0])}: "
+        f"{over(wide['digirl_sync'])}",
+        f"takes {race['wall_s']['aride']:.0f} instead of {race['wall_s']['digirl_sync']:.0f} s: "
+        f"{times(race['speedup']['digirl_sync'], 0)}",
+        f"comes to {percent(clock['aride_sync'][0])} (the default: {over(wide['aride_sync'])}) and takes {times(own['aride_sync'])}",
+        f"comes to {percent(clock['digirl, same data'][0])} ({over(wide['digirl, same data'])}), "
+        f"in {times(own['digirl, same data'])} the time",
+        f"From {episodes['no practice']} after the warm start",
+        f"come to {bare[0]}, {bare[1]} and {episodes['filtered_bc']}",
+        f"to {full[0]}, {full[1]} and {episodes['filtered_bc, same data']} with them",
+        f"{over(ahead['digirl'])} and {over(ahead['filtered_bc'])} ahead",
+        f"{over(ahead['digirl, same data'])} and {over(ahead['filtered_bc, same data'])}. `configs",
+        f"with {episodes['aride, eight tries']}, stays behind both: {over(tries['digirl, same data'])} and "
+        f"{over(tries['filtered_bc, same data'])}",
+        f"makes it {over(ahead['aride, eight tries'])} better",
+        f"come to {100 * ends['iqm']['ppo'][0]:.1f} and {episodes['grpo']}: PPO",
+    ]
+
+
+def test_the_page_of_the_results_says_what_its_files_hold() -> None:
+    text = " ".join((ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8").split())
+    assert [said for said in comparisons() if said not in text] == []
+
+
 def variant(name: str, found: Any) -> str:
     """The row of a variant in the table of the ablation."""
     less = [f"{100 * share:+.1f}" for share in found["difference"].get(name, [])]

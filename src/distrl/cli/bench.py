@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a shorter measurement with wider error")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument(
-        "--seeds", type=int, default=0, metavar="N", help="repetitions; 0: the benchmark's own number (0)"
+        "--seeds", type=int, default=0, metavar="N", help="repetitions; 0, as without it: the benchmark's own number"
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the results as FOLDER/NAME.json")
 

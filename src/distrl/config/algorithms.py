@@ -22,12 +22,12 @@ class ProximalConfig(Section, frozen=True):
     every_updates: Count = 4
     """PPO and GRPO: updates after which the present policy becomes the proximal one; 1: they are always the same."""
     reach: NotNegative = 0.0
-    """PPO and GRPO: a step stops where it is likelier than when it was taken by more than this share, or as much less likely; 0: never."""
+    """PPO and GRPO: a step is left out once its ratio to the policy that acted is beyond 1 + reach or 1 / (1 + reach), on the side to which it is driven; 0: never."""
 
 
 class AlgorithmConfig(Section, frozen=True):
     name: Literal["aride", "digirl", "filtered_bc", "grpo", "ppo"] = "aride"
-    """Which algorithm updates the policy."""
+    """Which algorithm updates the policy; all but the default have a file in configs/ with the learning rate and the replay that they need."""
     gamma: Share = 0.95
     """Discount per step."""
     trace: Share = 0.95

@@ -149,7 +149,7 @@ def test_overlap_counts_an_instance_that_stands_in_two_splits_once() -> None:
 
 def test_bench_says_what_no_seeds_mean_and_refuses_fewer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--help"]) == 0
-    assert "0: the benchmark's own number" in " ".join(capsys.readouterr().out.split())
+    assert "0, as without it: the benchmark's own number" in " ".join(capsys.readouterr().out.split())
     assert main(["bench", "sim", "--seeds", "-1"]) == 2
     assert "expected: 0 (the benchmark's own number) or more" in capsys.readouterr().err
 

@@ -108,10 +108,11 @@ def changes() -> list[str]:
         "no Retrace",
         "no priorities, rarity kept",
     )
-    lags = [stale[form] for form in ("corrected", "ppo_corrected", "ppo_uncorrected")]
+    lags = [stale[form] for form in ("corrected", "ppo_corrected", "ppo_ratios", "ppo_uncorrected")]
+    late = [f"{percent(one['8'][0])} instead of {percent(one['0'][0])}" for one in lags]
     return [
         percents([found[name][0] for name in turned]),
-        " · ".join(f"{percent(one['8'][0])} instead of {percent(one['0'][0])}" for one in lags),
+        f"{late[0]} · **{late[1]}** · {late[2]} · {late[3]}",
     ]
 
 
@@ -167,6 +168,33 @@ def comparisons() -> list[str]:
 def test_the_page_of_the_results_says_what_its_files_hold() -> None:
     text = " ".join((ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8").split())
     assert [said for said in comparisons() if said not in text] == []
+
+
+STALE = {
+    "corrected": "default, ratios in the targets",
+    "uncorrected": "default, no ratios",
+    "ppo_corrected": "PPO, ratios and reach",
+    "ppo_ratios": "PPO, ratios alone",
+    "ppo_uncorrected": "PPO, neither",
+}
+
+
+def points(row: list[float]) -> str:
+    value, low, high = (100 * share for share in row)
+    return f"{value:+.1f} points [{low:+.1f}, {high:+.1f}]"
+
+
+def test_the_page_of_the_results_shows_the_figures_of_staleness() -> None:
+    text, found = (ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8"), kept("staleness")
+    bounds = [str(bound) for bound in found["bounds"]]
+    rows = [
+        f"| {name} | {' | '.join(percent(found['iqm'][form][bound][0]) for bound in bounds)} |"
+        for form, name in STALE.items()
+    ]
+    assert text.partition(f"| lag | {' | '.join(bounds)} |\n")[2].splitlines()[1:6] == rows
+    changes, gained = found["change_at_8"], found["correction_at_8"]
+    said = [points(changes["ppo_corrected"]), points(changes["ppo_ratios"]), points(gained["ppo_corrected"])]
+    assert [one for one in said if one not in " ".join(text.split())] == []
 
 
 def variant(name: str, found: Any) -> str:

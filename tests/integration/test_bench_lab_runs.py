@@ -104,6 +104,20 @@ def test_runs_of_one_seed_from_different_machines_are_refused_before_any_is_made
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_parts_of_another_machine_that_come_while_others_run_are_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = iter([lab_runs.this_machine(), "elsewhere"])
+
+    def pretend(what: str, works: list[lab_runs.Work], crew: object) -> None:
+        for work in works:
+            lab_runs.keep_result(Path(work.command[-1]), LabResult(curve=[], outcomes=[True], made_on=next(places)))
+
+    monkeypatch.setattr(lab_runs, "do_all", pretend)
+    with pytest.raises(DistrlError, match=r"seed 0 would be of different machines: .*elsewhere"):
+        run_labs([ARIDE, CLONE], BUDGET, 1, Parts(tmp_path))
+
+
 def test_what_a_method_sets_stands_over_what_the_budget_sets() -> None:
     own = Entry(method=Method(name="own", settings={"policy.width": "32"}), arena=ARENA)
     assert (resolve(*own.layers(BUDGET)).policy.width, resolve(*ARIDE.layers(BUDGET)).policy.width) == (32, 16)

@@ -14,8 +14,8 @@ from distrl.devices.sim.phone import show
 from distrl.devices.sim.render import draw
 from distrl.devices.sim.state import PhoneState, put
 from distrl.devices.sim.world import HOME, TAME
-from distrl.tasks.play import play_oracle
-from distrl.tasks.suites import SUITES
+from distrl.tasks.sim.oracle import play_oracle
+from distrl.tasks.sim.suites import SUITES
 
 COLUMNS, GAP = 6, 14
 BACKDROP = (214, 218, 226)

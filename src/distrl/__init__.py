@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distrl.rollout.env import PhoneEnv, make_env
+    from distrl.env import PhoneEnv, make_env
 
 __all__ = ["PhoneEnv", "__version__", "make_env"]
 __version__ = "0.1.0"
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     """Load the Gymnasium environment on first use."""
     if name in ("PhoneEnv", "make_env"):
-        from distrl.rollout import env
+        from distrl import env
 
         return getattr(env, name)
     raise AttributeError(f"module 'distrl' has no attribute {name!r}")

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from distrl.errors import RoleCrashed
 from distrl.policies.base import Policy
+from distrl.policies.nonfinite import MOST_UNSOUND, NO_DECISION
 from distrl.policies.pixel.network import Logits
-from distrl.policies.soundness import MOST_UNSOUND, NO_DECISION
 from distrl.rollout.batching import Batcher
 from distrl.types import Observation
 from support.lessons import tiny_policy

@@ -22,11 +22,11 @@ from distrl.experience.frame_memory import IllustratedStore, RecentFrames, Unwri
 from distrl.experience.frames import FrameStore
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
-from distrl.learner.demonstrations import camera
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Scores
 from distrl.policies.pixel.policy import PixelPolicy
+from distrl.pretraining.demonstrations import camera
 from distrl.runtime.assembly import make_algorithm, make_fitting, make_policy
 from distrl.types import Ending, Trajectory
 from support.learners import Hearer

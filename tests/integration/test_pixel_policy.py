@@ -9,16 +9,14 @@ from torch import Tensor
 from distrl.config.schema import PixelConfig
 from distrl.errors import StoreError, UsageError
 from distrl.experience.frame_memory import RecentFrames
-from distrl.policies.base import Scores
-from distrl.policies.pictures import NoPictures
+from distrl.policies.base import NoPictures, Scores, Seat
+from distrl.policies.distribution import Spread
 from distrl.policies.pixel.batches import collate
 from distrl.policies.pixel.features import Encoded
 from distrl.policies.pixel.grammar import KINDS, POINTING, TYPE, Choice, grid_of, to_action
 from distrl.policies.pixel.network import PixelNetwork
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.policies.pointer.words import read
-from distrl.policies.seat import Seat
-from distrl.policies.spread import Spread
 from distrl.types import Decision, Finish, Observation, TypeText
 from support.pixels import FRAMES, TINY, pictured, pictured_screens, tiny_pixels
 

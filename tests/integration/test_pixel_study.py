@@ -15,12 +15,12 @@ from torch import Tensor
 
 from distrl.config.schema import WarmStartConfig
 from distrl.errors import RoleCrashed
-from distrl.learner.illustrator import BLOCK
-from distrl.learner.screens import PATIENCE_S, SheetStream, parts_of
-from distrl.learner.studying import Progress, study_stream
 from distrl.policies.pixel.policy import PixelPolicy
-from distrl.policies.pixel.sheets import block_bytes
-from distrl.policies.pixel.study import SheetPool, Studied, Study
+from distrl.pretraining.grounding.data_worker import BLOCK
+from distrl.pretraining.grounding.losses import SheetPool, Studied, Study
+from distrl.pretraining.grounding.samples import block_bytes
+from distrl.pretraining.grounding.stream import PATIENCE_S, SheetStream, parts_of
+from distrl.pretraining.grounding.training import Progress, study_stream
 from support.faketime import FakeTime
 from support.pages import some_sheets
 from support.pixels import TINY, pixel_config, tiny_pixels

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from distrl.config.schema import WarmStartConfig
 from distrl.errors import OutOfMemory
-from distrl.learner.descent import Descent
-from distrl.learner.studying import study_stream
 from distrl.policies.base import Policy
-from distrl.policies.pixel.study import SheetPool, Study
 from distrl.policies.vlm.generation import Answered, Sampling, generate
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.tokens import Inputs
+from distrl.pretraining.cloning import Descent
+from distrl.pretraining.grounding.losses import SheetPool, Study
+from distrl.pretraining.grounding.training import study_stream
 from distrl.rollout.batching import Batcher
 from distrl.types import Decision, Observation, Tap
 from support.pages import some_sheets

@@ -12,11 +12,19 @@ from PIL import Image
 
 from distrl.errors import RoleCrashed, TaskError
 from distrl.experience.frames import reference_of
-from distrl.learner import demonstrator
-from distrl.learner.demonstrations import demonstrate, demonstration_tasks
-from distrl.learner.demonstrator import Order, Shown, _pointing, draw, read, write
-from distrl.learner.stream import PATIENCE_S, DemonstrationStream
-from distrl.tasks.play import play_oracle
+from distrl.pretraining import demonstrations as demonstrator
+from distrl.pretraining.demonstrations import (
+    Order,
+    Shown,
+    _pointing,
+    demonstrate,
+    demonstration_tasks,
+    draw,
+    read,
+    write,
+)
+from distrl.pretraining.stream import PATIENCE_S, DemonstrationStream
+from distrl.tasks.sim.oracle import play_oracle
 from distrl.types import Action, Observation, Tap, Value, Wait
 from support.faketime import FakeTime
 from support.lessons import led_astray

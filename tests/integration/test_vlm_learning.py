@@ -14,10 +14,10 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Auto
 
 from distrl.config.schema import WarmStartConfig
 from distrl.experience.frames import FrameStore
-from distrl.learner.warm_start import Example, clone, examples_for
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.vlm.export import export_adapter, export_merged
 from distrl.policies.vlm.policy import VlmPolicy
+from distrl.pretraining.cloning import Example, clone, examples_for
 from distrl.rollout.batching import Batcher, Batching
 from distrl.types import Action, Finish, Observation, Press, Step, Tap, Trajectory
 from support.learners import Workshop, small_config

@@ -10,7 +10,7 @@ from safetensors.torch import load, save
 
 from distrl.errors import ConfigError, RoleCrashed, StoreError
 from distrl.policies.base import Scores
-from distrl.policies.soundness import LOOK_BACK, MOST_UNSOUND
+from distrl.policies.nonfinite import LOOK_BACK, MOST_UNSOUND
 from distrl.policies.vlm import scoring
 from distrl.policies.vlm.generation import Answered, Sampler, Sampling, generate
 from distrl.policies.vlm.network import VlmNetwork

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from distrl.algorithms.base import Lesson
 from distrl.config.schema import PolicyConfig, WildConfig
-from distrl.learner.warm_start import demonstrate
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.tasks.suites import suite
+from distrl.pretraining.cloning import demonstrate
+from distrl.tasks.sim.suites import suite
 from distrl.types import Action, Ending, Observation, Step, Task, Trajectory
 from support.trajectories import make_trajectory
 

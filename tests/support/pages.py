@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distrl.learner.demonstrator import Order
-from distrl.learner.illustrator import pages
-from distrl.policies.pixel.questions import Page
-from distrl.policies.pixel.sheets import SheetMaker, block_bytes, views
+from distrl.pretraining.demonstrations import Order
+from distrl.pretraining.grounding.data_worker import pages
+from distrl.pretraining.grounding.queries import Page
+from distrl.pretraining.grounding.samples import SheetMaker, block_bytes, views
 from distrl.types import Value
 from support.pixels import TINY, pixel_config
 

@@ -9,9 +9,9 @@ import torch
 from distrl.config.load import load_config
 from distrl.config.schema import Config, PixelConfig
 from distrl.experience.frame_memory import RecentFrames
-from distrl.learner.demonstrations import camera, demonstrate
+from distrl.policies.base import Seat
 from distrl.policies.pixel.policy import PixelPolicy
-from distrl.policies.seat import Seat
+from distrl.pretraining.demonstrations import camera, demonstrate
 from distrl.types import Action, Observation, Value
 from support.lessons import SUITES, UNRULY, some_tasks
 

@@ -23,7 +23,7 @@ from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.suites import suite
 from distrl.telemetry.events import EventLog
 from distrl.types import Action, Decision, EndState, Observation, PolicyVersion, Press, Task, Trajectory, UiElement
 

@@ -13,11 +13,10 @@ from distrl.cli.episode import random_agent
 from distrl.devices.sim.world import start_state
 from distrl.policies.pointer.policy import NO_CHOICE
 from distrl.rollout.episode import run_episode
-from distrl.tasks.base import Draft, NoInstance, Template, seed_of
-from distrl.tasks.oracle import Oracle
-from distrl.tasks.play import Act
-from distrl.tasks.renaming import rename
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.oracle import Act, Oracle
+from distrl.tasks.sim.renaming import rename
+from distrl.tasks.sim.suites import suite
+from distrl.tasks.sim.templates import Draft, NoInstance, Template, seed_of
 from distrl.types import Decision, Observation, Task, Trajectory
 from support.lessons import tiny_policy
 from support.rollouts import LIMITS, a_phone, make_tools

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from distrl.policies.base import Policy
-from distrl.policies.standing_in import standing_in
+from distrl.policies.weights import standing_in
 
 
 class Proximal:

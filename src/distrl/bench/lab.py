@@ -22,8 +22,8 @@ from distrl.experience.index import IndexRow
 from distrl.experience.priorities import first_priority
 from distrl.learner.checkpoint import Checkpoint
 from distrl.learner.loop import Learner, LearnerParts
-from distrl.learner.warm_start import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.policies.base import Policy
+from distrl.pretraining.cloning import clone, demonstrate, demonstration_tasks, examples_for
 from distrl.runtime.assembly import make_algorithm, make_feed, make_fitting, make_policy
 from distrl.types import PolicyVersion, Task, Trajectory
 

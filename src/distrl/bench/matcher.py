@@ -16,10 +16,10 @@ import torch
 
 from distrl.bench.methods import Arena, resolve
 from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
-from distrl.learner.demonstrations import demonstrate
 from distrl.policies.base import Policy
 from distrl.policies.pointer.grammar import label_of
 from distrl.policies.pointer.words import read
+from distrl.pretraining.demonstrations import demonstrate
 from distrl.types import Action, Decision, Finish, Observation, Press, Tap, TypeText, UiElement
 
 

@@ -36,7 +36,7 @@ from distrl.experience.priorities import first_priority
 from distrl.experience.replay import Replay
 from distrl.rollout.scheduler import TaskFeed
 from distrl.runtime.assembly import make_policy, prepare_torch
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.suites import suite
 from distrl.types import Value
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from distrl.devices.sim.render import draw
 from distrl.devices.sim.state import PhoneState
 from distrl.devices.sim.world import content
 from distrl.errors import DeviceError
-from distrl.tasks.suites import SUITES
+from distrl.tasks.sim.suites import SUITES
 from distrl.types import Action, Press, Split, Swipe, Tap, Task, TypeText, UiElement
 
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from distrl.bench.vlm_model import (
     with_answer,
 )
 from distrl.config.schema import VlmConfig
-from distrl.policies.soundness import Soundness
+from distrl.policies.nonfinite import Soundness
 from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.scoring import Part, Scorer

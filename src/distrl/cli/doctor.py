@@ -186,8 +186,8 @@ def _sqlite(root: Path) -> str:
 
 
 def _phone() -> str:
-    from distrl.tasks.play import play_oracle
-    from distrl.tasks.suites import suite
+    from distrl.tasks.sim.oracle import play_oracle
+    from distrl.tasks.sim.suites import suite
 
     task = suite("sim-general").task("test", 0)
     played = play_oracle(task)
@@ -199,7 +199,7 @@ def _phone() -> str:
 def _drawing() -> str:
     from distrl.devices.sim.render import draw
     from distrl.devices.sim.world import start_state
-    from distrl.tasks.suites import suite
+    from distrl.tasks.sim.suites import suite
 
     state = start_state(suite("sim-general").task("test", 0))
     began = time.perf_counter()

@@ -15,8 +15,8 @@ from distrl.devices.sim.phone import Outcome, perform, show
 from distrl.devices.sim.state import PhoneState, end_state
 from distrl.devices.sim.world import start_state
 from distrl.errors import StoreError
-from distrl.tasks.judges.state import judge
-from distrl.tasks.oracle import Oracle
+from distrl.tasks.sim.judge import judge
+from distrl.tasks.sim.oracle import Oracle
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, Task, TypeText, UiElement, Verdict, Wait
 
 Agent = Callable[[tuple[UiElement, ...]], Action]

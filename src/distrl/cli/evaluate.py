@@ -90,7 +90,7 @@ def _no_checkpoint(path: Path, shelf: Path) -> StoreError:
 def _with_tasks(config: Config, args: argparse.Namespace) -> Config:
     from msgspec.structs import replace
 
-    from distrl.tasks.suites import suite
+    from distrl.tasks.sim.suites import suite
 
     name = args.suite or config.tasks.suite
     suite(name)
@@ -109,8 +109,8 @@ def _on_this_machine(config: Config) -> Config:
 
 def load_weights(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
     """Put the weights in and return their version."""
-    from distrl.learner.averaging import put_average
     from distrl.learner.checkpoint import read_checkpoint
+    from distrl.learner.update import put_average
     from distrl.learner.weights import WeightsFolder
 
     if checkpoint is not None:

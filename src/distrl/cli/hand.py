@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distrl.errors import UsageError, closest
-from distrl.tasks.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP
+from distrl.tasks.sim.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, TypeText, UiElement, Wait
 
 SWIPES: dict[str, Swipe] = {"up": SCROLL_DOWN, "down": SCROLL_UP, "left": NEXT_PAGE, "right": PREVIOUS_PAGE}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from distrl.config.schema import Config
     from distrl.experience.frame_memory import RecentFrames
     from distrl.learner.loop import Learner
-    from distrl.learner.successes import Lessons, Successes
     from distrl.policies.base import Policy
+    from distrl.pretraining.cloning import Lessons, Successes
     from distrl.runtime.run_folder import RunFolder
 
 TAKES_CONFIG = True
@@ -114,7 +114,7 @@ def _hold(folder: RunFolder, stack: ExitStack) -> None:
 def _successes(sources: list[RunFolder]) -> Successes:
     """What the successful episodes of these runs saw and did."""
     from distrl.experience.store import ExperienceStore
-    from distrl.learner.successes import read_successes
+    from distrl.pretraining.cloning import read_successes
 
     with ExitStack() as stack:
         found = read_successes(stack.enter_context(ExperienceStore(source.experience)) for source in sources)
@@ -134,8 +134,7 @@ def _nothing(where: str, damaged: list[str]) -> StoreError:
 
 def _lessons(policy: Policy[Any], found: Successes, config: Config) -> Lessons:
     """What the policy can say of it, which is something."""
-    from distrl.learner.sayable import nothing_sayable
-    from distrl.learner.successes import lessons_for
+    from distrl.pretraining.cloning import lessons_for, nothing_sayable
 
     lessons = lessons_for(policy, found)
     if not lessons.steps:
@@ -155,9 +154,9 @@ def _sight(config: Config, runs: list[RunFolder]) -> RecentFrames:
 def _learner(folder: RunFolder, config: Config, policy: Policy[Any], sight: RecentFrames) -> Learner:
     from distrl.experience.store import ExperienceStore
     from distrl.learner.checkpoint import CheckpointFolder
-    from distrl.learner.demonstrations import camera
     from distrl.learner.loop import Learner, LearnerParts
     from distrl.learner.weights import WeightsFolder
+    from distrl.pretraining.demonstrations import camera
     from distrl.runtime.assembly import make_algorithm, make_fitting
 
     return Learner(
@@ -176,7 +175,7 @@ def _learner(folder: RunFolder, config: Config, policy: Policy[Any], sight: Rece
 
 
 def _clone(policy: Policy[Any], lessons: Lessons, config: Config) -> float:
-    from distrl.learner.warm_start import clone
+    from distrl.pretraining.cloning import clone
 
     words, of = _Words(), f"{len(lessons.examples)} of {lessons.steps} steps"
     return clone(

@@ -15,9 +15,9 @@ from distrl.cli.main import console, print_json
 from distrl.config.schema import WildConfig
 from distrl.devices.sim.world import TAME
 from distrl.errors import TaskError, closest
-from distrl.tasks.base import SPLITS, Suite
-from distrl.tasks.play import play_oracle
-from distrl.tasks.suites import SUITES, suite
+from distrl.tasks.sim.oracle import play_oracle
+from distrl.tasks.sim.suites import SUITES, suite
+from distrl.tasks.sim.templates import SPLITS, Suite
 from distrl.types import Move, Split, Task
 
 EXAMPLES = 3

@@ -92,7 +92,7 @@ def check_settings(config: Config) -> None:
 def _check_tasks(config: Config) -> None:
     """Raise now, before anything is written, where there is nothing to play."""
     from distrl.rollout.scheduler import Portion, TaskFeed
-    from distrl.tasks.suites import suite
+    from distrl.tasks.sim.suites import suite
 
     splits: tuple[Split, ...] = ("train", "test")
     portion = Portion(max_oracle_steps=config.tasks.max_oracle_steps)

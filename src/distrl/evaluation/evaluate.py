@@ -16,8 +16,8 @@ from distrl.errors import TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, KeepFrame, run_episode
-from distrl.tasks.judges.state import judge
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.judge import judge
+from distrl.tasks.sim.suites import suite
 from distrl.types import Decision, EndState, Observation, Split, Task, Trajectory, Verdict
 
 TEMPERATURE = 0.5

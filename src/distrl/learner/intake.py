@@ -22,10 +22,10 @@ from distrl.experience.index import IndexRow
 from distrl.experience.priorities import first_priority, priority
 from distrl.experience.replay import Replay
 from distrl.experience.waste import wasted
-from distrl.learner.demonstrations import Look, demonstration_tasks, no_picture
-from distrl.learner.warm_start import demonstrated
 from distrl.policies.base import Policy
-from distrl.tasks.hindsight import HINDSIGHT
+from distrl.pretraining.cloning import demonstrated
+from distrl.pretraining.demonstrations import Look, demonstration_tasks, no_picture
+from distrl.tasks.sim.hindsight import HINDSIGHT
 from distrl.types import Task, Trajectory, Verdict
 
 DEMONSTRATION = "demonstration-"

@@ -19,7 +19,6 @@ from distrl.algorithms.groups import Groups
 from distrl.errors import StoreError
 from distrl.experience.priorities import priority
 from distrl.experience.replay import Replay, Sample
-from distrl.learner.averaging import Averaging
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
@@ -31,12 +30,10 @@ from distrl.learner.checkpoint import (
     restore_variation,
 )
 from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
-from distrl.learner.pace import EpisodePace
 from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
-from distrl.learner.practice import LeftOut, Practice
-from distrl.learner.round import Round
-from distrl.learner.stepper import share_spent
-from distrl.policies.passing import passed_over
+from distrl.learner.schedule import EpisodePace, Round
+from distrl.learner.update import Averaging, LeftOut, Practice, share_spent
+from distrl.policies.nonfinite import passed_over
 from distrl.types import PolicyVersion
 
 __all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
@@ -56,7 +53,7 @@ class Learner:
         making = Making(fitting=parts.fitting, look=parts.look)
         self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
         self._groups = Groups(config.rollout.group_size)
-        self.practice = Practice(parts, self._groups)
+        self.practice = Practice(parts.policy, parts.algorithm, config, self._groups)
         self.average = Averaging(parts.policy.network, window=config.learner.average_updates)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0

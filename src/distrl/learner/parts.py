@@ -11,9 +11,9 @@ import msgspec
 from distrl.algorithms.base import Algorithm
 from distrl.config.schema import Config
 from distrl.learner.checkpoint import Checkpoint
-from distrl.learner.demonstrations import Look, no_picture
 from distrl.learner.intake import EpisodeSource, Fitting
 from distrl.policies.base import Policy
+from distrl.pretraining.demonstrations import Look, no_picture
 from distrl.types import PolicyVersion
 
 

@@ -20,7 +20,7 @@ import msgspec
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors
 from distrl.policies.base import Policy
-from distrl.policies.tensors import pack
+from distrl.policies.weights import pack
 from distrl.types import PolicyVersion
 
 

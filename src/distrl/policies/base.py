@@ -13,6 +13,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from distrl.errors import StoreError
 from distrl.types import Action, Decision, Observation
 
 Encoded = TypeVar("Encoded")
@@ -80,3 +81,37 @@ class Telling(Protocol):
 def notices_of(policy: Policy[Encoded]) -> list[str]:
     """What the owner of a run should know of its policy; nothing of most."""
     return policy.notices if isinstance(policy, Telling) else []
+
+
+# --- How a policy gets at the picture that an observation refers to ---
+
+
+class Pictures(Protocol):
+    """Encoded screenshots by reference: the frame store of a run, or the newest ones in memory."""
+
+    def get(self, reference: str) -> bytes:
+        """The picture behind `reference`, JPEG or PNG; `StoreError` where it is malformed, unknown or damaged."""
+
+
+class NoPictures:
+    """For those who never look."""
+
+    def get(self, reference: str) -> bytes:
+        """Refuse."""
+        raise StoreError(
+            f"nobody has kept the picture {reference[:80]!r}",
+            expected="a source of pictures for a policy that looks at them",
+            fix="pass `pictures` to make_policy: a FrameStore or RecentFrames",
+        )
+
+
+# --- Where a policy that looks sits: what it sees with, and what it computes on ---
+
+
+class Seat(msgspec.Struct, frozen=True, kw_only=True):
+    """The place that a role gives to its policy."""
+
+    pictures: Pictures
+    device: torch.device = torch.device("cpu")
+    learning: bool = False
+    """Whether it sees the same pictures again and again, so that it pays to keep them at hand."""

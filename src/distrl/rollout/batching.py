@@ -16,7 +16,7 @@ import torch
 
 from distrl.errors import OutOfMemory, StoreError
 from distrl.policies.base import Policy
-from distrl.policies.passing import passed_over
+from distrl.policies.nonfinite import passed_over
 from distrl.types import Decision, Observation, PolicyVersion
 
 

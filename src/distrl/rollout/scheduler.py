@@ -11,8 +11,8 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.devices.sim.names import draw_number
 from distrl.errors import TaskError
-from distrl.tasks.base import Suite
-from distrl.tasks.renaming import playable_under_other_names
+from distrl.tasks.sim.renaming import playable_under_other_names
+from distrl.tasks.sim.templates import Suite
 from distrl.types import Split, Task
 
 PACE_VERSIONS = 8

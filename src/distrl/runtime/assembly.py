@@ -27,10 +27,8 @@ from distrl.experience.priorities import first_priority
 from distrl.experience.store import ExperienceStore
 from distrl.learner.intake import Fitting
 from distrl.learner.weights import WeightsFolder
-from distrl.policies.base import Policy, notices_of
-from distrl.policies.pictures import NoPictures, Pictures
+from distrl.policies.base import NoPictures, Pictures, Policy, Seat, notices_of
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.policies.seat import Seat
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.lockstep import LockStep
@@ -41,8 +39,8 @@ from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import worker_names
 from distrl.runtime.placement import torch_device
 from distrl.runtime.run_folder import RunFolder
-from distrl.tasks.hindsight import Hindsight
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.hindsight import Hindsight
+from distrl.tasks.sim.suites import suite
 from distrl.telemetry.events import EventLog, read_events
 
 SHORTEST_BUDGET_S, SHORTEST_DEADLINE_S = 30.0, 10.0

@@ -11,13 +11,11 @@ from distrl.errors import ConfigError
 from distrl.experience.frame_memory import RecentFrames
 from distrl.experience.store import ExperienceStore
 from distrl.learner.checkpoint import CheckpointFolder
-from distrl.learner.course import TELL_EVERY
-from distrl.learner.demonstrations import camera, demonstrate, demonstration_tasks
 from distrl.learner.loop import Learner, LearnerParts
-from distrl.learner.sayable import nothing_sayable
-from distrl.learner.stream import DemonstrationStream
-from distrl.learner.warm_start import Cloned, Example, clone, clone_stream, examples_for
 from distrl.learner.weights import WeightsFolder
+from distrl.pretraining.cloning import TELL_EVERY, Cloned, Example, clone, clone_stream, examples_for, nothing_sayable
+from distrl.pretraining.demonstrations import camera, demonstrate, demonstration_tasks
+from distrl.pretraining.stream import DemonstrationStream
 from distrl.runtime.assembly import log_notices, make_algorithm, make_fitting, make_policy, make_sight, prepare_torch
 from distrl.runtime.role import Life
 from distrl.runtime.spent import Collected

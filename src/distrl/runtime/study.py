@@ -9,11 +9,11 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.learner.screens import SheetStream
-from distrl.learner.studying import Progress, study_stream
 from distrl.policies.base import Policy
 from distrl.policies.pixel.policy import PixelPolicy
-from distrl.policies.pixel.study import SheetPool, Study
+from distrl.pretraining.grounding.losses import SheetPool, Study
+from distrl.pretraining.grounding.stream import SheetStream
+from distrl.pretraining.grounding.training import Progress, study_stream
 from distrl.runtime.role import Life
 
 

@@ -8,7 +8,7 @@ from distrl.bench import sim
 from distrl.config.schema import LatencyConfig
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.errors import DeviceError
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.suites import suite
 
 
 def test_random_play_takes_the_given_number_of_steps_and_gets_somewhere():

@@ -12,7 +12,7 @@ from distrl.cli.hand import Quit, parse, read_action
 from distrl.cli.main import main
 from distrl.cli.tasks import find_task
 from distrl.errors import UsageError
-from distrl.tasks.play import play_oracle
+from distrl.tasks.sim.oracle import play_oracle
 from distrl.types import Bounds, Finish, LongPress, Press, Swipe, Tap, TypeText, UiElement, Wait
 
 TASK = "sim-general/test/00001"

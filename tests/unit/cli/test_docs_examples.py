@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from distrl.config.load import load_config
-from distrl.tasks.base import Suite
-from distrl.tasks.play import play_oracle
+from distrl.tasks.sim.oracle import play_oracle
+from distrl.tasks.sim.templates import Suite
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/start.md", "docs/tasks.md", "docs/devices.md")

@@ -12,7 +12,7 @@ from distrl.config.load import load_config
 from distrl.config.reference import flatten, settings
 from distrl.config.schema import AlgorithmConfig, Config
 from distrl.experience.store import ExperienceStore
-from distrl.tasks.suites import SUITES
+from distrl.tasks.sim.suites import SUITES
 from distrl.types import Value
 from support.lessons import Drawn, gradient, make_lesson
 from support.trajectories import TASK, make_trajectory

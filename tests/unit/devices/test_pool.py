@@ -8,7 +8,7 @@ from distrl.config.schema import FaultConfig, LatencyConfig
 from distrl.devices.pool import DevicePool, DeviceStatus, Health, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.errors import DeviceError, DeviceLost
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.suites import suite
 from distrl.types import Wait
 from support.faketime import FakeTime, play, settle
 

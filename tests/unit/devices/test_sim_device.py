@@ -12,10 +12,10 @@ from distrl.devices.base import Device
 from distrl.devices.sim import phone
 from distrl.devices.sim.device import FOREVER_S, SimDevice, SimSettings
 from distrl.errors import DeviceError, DeviceLost
-from distrl.tasks.base import open_app, tap
-from distrl.tasks.judges.state import judge
-from distrl.tasks.oracle import Oracle
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.judge import judge
+from distrl.tasks.sim.oracle import Oracle
+from distrl.tasks.sim.suites import suite
+from distrl.tasks.sim.templates import open_app, tap
 from distrl.types import Finish, Move, Press, Swipe, Tap, Task, Unparsed, Wait
 from support.faketime import FakeTime, play
 

@@ -12,7 +12,7 @@ from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import perform, show, view_of
 from distrl.devices.sim.state import PhoneState
 from distrl.devices.sim.world import start_state
-from distrl.tasks.suites import SUITES
+from distrl.tasks.sim.suites import SUITES
 from distrl.types import Action, LongPress, Press, Swipe, Tap, TypeText, UiElement
 
 UNRULY = WildConfig(popup_rate=0.1, slow_rate=0.1, update_rate=0.3)

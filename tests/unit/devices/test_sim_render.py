@@ -23,8 +23,8 @@ from distrl.devices.sim.widget_art import Setting, draw_widget
 from distrl.devices.sim.widgets import CLASS_NAMES, View, Widget
 from distrl.devices.sim.world import start_state
 from distrl.errors import CorruptFrame
-from distrl.tasks.play import play_oracle
-from distrl.tasks.suites import SUITES, suite
+from distrl.tasks.sim.oracle import play_oracle
+from distrl.tasks.sim.suites import SUITES, suite
 from distrl.types import Press, Swipe, Tap, TypeText
 
 

@@ -18,7 +18,7 @@ from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.state import Contents, PhoneState, Tables, apply, diff, drop, put
 from distrl.devices.sim.world import HOME, start_state
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.suites import suite
 from distrl.types import Action, Change, Finish, Task, UiElement, Wait
 
 UNRULY = WildConfig(popup_rate=0.3, slow_rate=0.3, update_rate=0.5)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.errors import TaskError
 from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
-from distrl.tasks.oracle import Oracle
+from distrl.tasks.sim.oracle import Oracle
 from distrl.types import Action, Finish, Observation, Press
 from support.rollouts import SUITE, ScriptedPolicy
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from distrl.experience.waste import wasted
-from distrl.tasks.base import open_app, tap
-from distrl.tasks.oracle import Oracle
+from distrl.tasks.sim.oracle import Oracle
+from distrl.tasks.sim.templates import open_app, tap
 from distrl.types import (
     Action,
     Bounds,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from distrl.errors import StoreError
-from distrl.learner.averaging import Averaging, put_average
+from distrl.learner.update import Averaging, put_average
 
 
 def network(value: float = 0.0) -> nn.Linear:

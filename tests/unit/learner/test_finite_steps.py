@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from distrl.errors import OutOfMemory, RoleCrashed
-from distrl.learner.finite_steps import MOST_IN_A_ROW, FiniteSteps
+from distrl.learner.update import MOST_IN_A_ROW, FiniteSteps
 
 NAN, INF = float("nan"), float("inf")
 

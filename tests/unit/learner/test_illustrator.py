@@ -11,12 +11,11 @@ from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.names import names_in
 from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.world import content
-from distrl.learner.demonstrations import demonstration_tasks
-from distrl.learner.illustrator import BLOCK, blocks, out_of_sight, pages
-from distrl.policies.pixel.sheets import block_bytes
-from distrl.tasks.base import split_of
-from distrl.tasks.oracle import SCROLL_DOWN, SCROLL_UP
-from distrl.tasks.play import play_oracle
+from distrl.pretraining.demonstrations import demonstration_tasks
+from distrl.pretraining.grounding.data_worker import BLOCK, blocks, out_of_sight, pages
+from distrl.pretraining.grounding.samples import block_bytes
+from distrl.tasks.sim.oracle import SCROLL_DOWN, SCROLL_UP, play_oracle
+from distrl.tasks.sim.templates import split_of
 from distrl.types import Finish
 from support.pages import order, some_pages
 from support.pixels import TINY

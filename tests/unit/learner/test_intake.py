@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from distrl.devices.sim.names import names_in
 from distrl.devices.sim.world import content
 from distrl.experience.waste import wasted
-from distrl.learner.demonstrations import demonstration_tasks
 from distrl.learner.intake import misjudged, relabel
 from distrl.learner.loop import Learner
 from distrl.policies.pointer.grammar import to_action
+from distrl.pretraining.demonstrations import demonstration_tasks
 from distrl.runtime.assembly import make_feed, make_fitting
 from distrl.types import Ending, Task, Trajectory, TypeText
 from support.learners import Noting, Workshop, small_config

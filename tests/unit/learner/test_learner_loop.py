@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from distrl.errors import OutOfMemory, RoleCrashed
-from distrl.learner.finite_steps import MOST_IN_A_ROW
 from distrl.learner.loop import Learner
+from distrl.learner.update import MOST_IN_A_ROW
 from distrl.policies.base import Policy
 from distrl.policies.pointer.policy import PointerPolicy
 from support.faltering import Faltering, no_numbers, no_room

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distrl.config.load import load_config
-from distrl.learner.pace import RECENT_EPISODES, EpisodePace
+from distrl.learner.schedule import RECENT_EPISODES, EpisodePace
 from distrl.rollout.scheduler import Admission, Standing
 
 

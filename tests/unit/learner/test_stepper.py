@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from distrl.config.schema import LearnerConfig, RunConfig
-from distrl.learner.stepper import Stepper, share_spent
+from distrl.learner.update import Stepper, share_spent
 
 
 def a_stepper(**settings: float) -> tuple[nn.Linear, Stepper]:

@@ -10,19 +10,20 @@ import torch
 
 from distrl.config.schema import Config, TasksConfig, WarmStartConfig
 from distrl.errors import OutOfMemory, RoleCrashed, UsageError
-from distrl.learner.course import RISE, pace
-from distrl.learner.descent import Descent
-from distrl.learner.finite_steps import MOST_IN_A_ROW
-from distrl.learner.warm_start import (
+from distrl.learner.update import MOST_IN_A_ROW
+from distrl.policies.pointer.policy import PointerPolicy
+from distrl.pretraining.cloning import (
+    RISE,
     Cloned,
+    Descent,
     Example,
     clone,
     clone_stream,
     demonstrate,
     demonstration_tasks,
     examples_for,
+    pace,
 )
-from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import Finish, Goal, Want
 from support.faketime import FakeTime
 from support.faltering import Faltering, no_numbers, no_room

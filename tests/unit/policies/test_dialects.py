@@ -15,7 +15,7 @@ from distrl.policies.dialects.catalogue import DIALECTS, dialect
 from distrl.policies.dialects.reference import SAMPLES, unsayable
 from distrl.policies.dialects.scrolls import Direction, direction_from_middle, direction_of, scroll
 from distrl.policies.pointer.grammar import PLAIN
-from distrl.tasks.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP
+from distrl.tasks.sim.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed
 from support.dialects import PICTURE, actions, longest_text, screens, scrolls, shares, words
 

@@ -7,9 +7,9 @@ from random import Random
 
 from msgspec.structs import replace
 
-from distrl.policies.pixel.questions import FORMS, HIDDEN, QUESTIONS, Asker, Page, Question, names_of, wording_of
-from distrl.tasks.base import split_of
-from distrl.tasks.oracle import SCROLL_DOWN
+from distrl.pretraining.grounding.queries import FORMS, HIDDEN, QUESTIONS, Asker, Page, Question, names_of, wording_of
+from distrl.tasks.sim.oracle import SCROLL_DOWN
+from distrl.tasks.sim.templates import split_of
 from distrl.types import Bounds, LongPress, Observation, Swipe, Tap, UiElement
 from support.pages import some_pages
 

@@ -11,8 +11,8 @@ from distrl.config.schema import PixelConfig
 from distrl.devices.sim.paint import Written
 from distrl.policies.pixel.decoding import decode
 from distrl.policies.pixel.grammar import KINDS, grid_of
-from distrl.policies.pixel.questions import Page, names_of
-from distrl.policies.pixel.sheets import NAME_LETTERS, SheetMaker, Views, block_bytes, code, fields, views
+from distrl.pretraining.grounding.queries import Page, names_of
+from distrl.pretraining.grounding.samples import NAME_LETTERS, SheetMaker, Views, block_bytes, code, fields, views
 from distrl.types import Tap, TypeText
 from support.pages import LARGE, some_pages
 from support.pixels import TINY

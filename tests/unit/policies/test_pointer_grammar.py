@@ -11,7 +11,7 @@ from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.state import PhoneState
 from distrl.policies.pointer.grammar import KINDS, PLAIN, TYPE, to_action, to_choice
 from distrl.policies.pointer.words import MAX_WORDS, find, read, span
-from distrl.tasks.play import play_oracle
+from distrl.tasks.sim.oracle import play_oracle
 from distrl.types import (
     Action,
     Bounds,

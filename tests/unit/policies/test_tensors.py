@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch import Tensor
 
-from distrl.policies.tensors import DTYPES, pack, unpack
+from distrl.policies.weights import DTYPES, pack, unpack
 
 ODD = {
     "b.scalar": torch.tensor(3.5),

@@ -10,9 +10,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import distrl
+from distrl.env import KINDS, to_action
 from distrl.errors import TaskError, UsageError
-from distrl.rollout.env import KINDS, to_action
-from distrl.tasks.oracle import Oracle
+from distrl.tasks.sim.oracle import Oracle
 from distrl.types import Finish, Press, Tap, Task, TypeText, Wait
 
 TEST_TASK = "sim-general/test/00001"

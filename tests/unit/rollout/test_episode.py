@@ -14,7 +14,7 @@ from distrl.devices.sim.device import SimDevice
 from distrl.errors import DeviceError, DeviceLost
 from distrl.rollout.batching import all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode, target_of
-from distrl.tasks.play import play_oracle
+from distrl.tasks.sim.oracle import play_oracle
 from distrl.types import (
     Action,
     Bounds,

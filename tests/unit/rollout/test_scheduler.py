@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.errors import TaskError
 from distrl.rollout.scheduler import Admission, Portion, Standing, TaskFeed, VersionPace
-from distrl.tasks.base import Suite, split_of
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.suites import suite
+from distrl.tasks.sim.templates import Suite, split_of
 from distrl.types import Split
 from support.rollouts import SUITE
 

@@ -9,9 +9,9 @@ from distrl.devices.sim.apps.notes import NOTE
 from distrl.devices.sim.people import PEOPLE
 from distrl.devices.sim.world import start_state
 from distrl.evaluation.evaluate import judge_on_phone
-from distrl.tasks.base import Draft, Suite, TemplateFn, Templates, open_app, split_of, tap
-from distrl.tasks.hindsight import Hindsight
-from distrl.tasks.suites import SUITES, suite
+from distrl.tasks.sim.hindsight import Hindsight
+from distrl.tasks.sim.suites import SUITES, suite
+from distrl.tasks.sim.templates import Draft, Suite, TemplateFn, Templates, open_app, split_of, tap
 from distrl.types import Change, Finish, Put, Showing, Task, Trajectory, Verdict
 from support.strays import careless, play_as, stray, strays
 

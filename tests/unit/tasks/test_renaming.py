@@ -16,11 +16,11 @@ from distrl.devices.sim.names import KNOWN, POOLS, OtherNames, PhoneNames, draw_
 from distrl.devices.sim.world import content, start_state, training_words
 from distrl.evaluation.evaluate import judge_on_phone
 from distrl.experience.store import ExperienceStore
-from distrl.tasks.base import Suite, split_of
-from distrl.tasks.hindsight import Hindsight
-from distrl.tasks.play import play_oracle
-from distrl.tasks.renaming import playable_under_other_names, rename, rename_text, under_other_names
-from distrl.tasks.suites import SUITES, suite
+from distrl.tasks.sim.hindsight import Hindsight
+from distrl.tasks.sim.oracle import play_oracle
+from distrl.tasks.sim.renaming import playable_under_other_names, rename, rename_text, under_other_names
+from distrl.tasks.sim.suites import SUITES, suite
+from distrl.tasks.sim.templates import Suite, split_of
 from distrl.types import Move, Task
 from support.strays import drawn_on, stray, strays
 

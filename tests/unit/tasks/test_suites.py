@@ -15,9 +15,9 @@ from distrl.config.schema import WildConfig
 from distrl.devices.sim.people import PEOPLE
 from distrl.devices.sim.products import BRANDS, KINDS
 from distrl.devices.sim.world import start_state
-from distrl.tasks.base import Draft, Suite, TemplateFn, Templates
-from distrl.tasks.play import Played, play, play_oracle
-from distrl.tasks.suites import SUITES
+from distrl.tasks.sim.oracle import Played, play, play_oracle
+from distrl.tasks.sim.suites import SUITES
+from distrl.tasks.sim.templates import Draft, Suite, TemplateFn, Templates
 from distrl.types import Split, Task
 
 BIG = ("sim-general", "sim-shopping")

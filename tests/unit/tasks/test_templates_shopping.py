@@ -13,10 +13,10 @@ from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import end_state
 from distrl.devices.sim.world import TAME, start_state
-from distrl.tasks.base import SPLITS, refuse_overlap
-from distrl.tasks.judges.state import judge
-from distrl.tasks.play import Played, play_oracle
-from distrl.tasks.suites import suite
+from distrl.tasks.sim.judge import judge
+from distrl.tasks.sim.oracle import Played, play_oracle
+from distrl.tasks.sim.suites import suite
+from distrl.tasks.sim.templates import SPLITS, refuse_overlap
 from distrl.types import Finish, Task
 
 SUITE = suite("sim-shopping")

@@ -19,9 +19,9 @@ import torch
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
-from distrl.learner.warm_start import demonstrate, demonstration_tasks
 from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
+from distrl.pretraining.cloning import demonstrate, demonstration_tasks
 from distrl.rollout.batching import Batcher, Batching
 from distrl.runtime.assembly import make_policy, prepare_torch
 from distrl.types import Observation, PolicyVersion

@@ -16,17 +16,16 @@ from torch import Tensor
 
 from distrl.config.schema import PixelConfig
 from distrl.errors import UsageError
-from distrl.policies import weights_file
-from distrl.policies.base import Scores
+from distrl.policies import weights as weights_file
+from distrl.policies.base import Scores, Seat
+from distrl.policies.distribution import Spread
+from distrl.policies.nonfinite import NO_DECISION, Soundness
+from distrl.policies.oom import memory_errors
 from distrl.policies.pixel.batches import collate
 from distrl.policies.pixel.features import Encoded, draw_tint, read_past, read_text
 from distrl.policies.pixel.grammar import KINDS, POINTING, Choice, grid_of, to_action, to_choice
 from distrl.policies.pixel.network import Logits, PixelNetwork
 from distrl.policies.pixel.pictures import PictureRoom
-from distrl.policies.room import memory_errors
-from distrl.policies.seat import Seat
-from distrl.policies.soundness import NO_DECISION, Soundness
-from distrl.policies.spread import Spread
 from distrl.types import Action, Decision, Observation
 
 MOST_THREADS = 8

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from distrl.config.schema import PolicyConfig
-from distrl.policies import weights_file
+from distrl.policies import weights as weights_file
 from distrl.policies.base import Scores
+from distrl.policies.distribution import Spread
 from distrl.policies.pointer.features import Encoded, collate, encode, rename
 from distrl.policies.pointer.grammar import KINDS, POINTING, Choice, to_action, to_choice
 from distrl.policies.pointer.network import Logits, PointerNetwork
-from distrl.policies.spread import Spread
 from distrl.types import Action, Decision, Observation
 
 PART = 32

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError, OutOfMemory
-from distrl.policies import weights_file
+from distrl.policies import weights as weights_file
 from distrl.policies.base import Scores
 from distrl.policies.dialects.catalogue import dialect
-from distrl.policies.soundness import NO_DECISION, Soundness
+from distrl.policies.nonfinite import NO_DECISION, Soundness
 from distrl.policies.vlm.adapters import add_adapters
 from distrl.policies.vlm.album import Album, Fetch
 from distrl.policies.vlm.chat import Chat

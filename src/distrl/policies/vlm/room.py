@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from distrl.policies import room
+from distrl.policies import oom as room
 
 
 def memory_errors(setting: str, present: int) -> AbstractContextManager[None]:

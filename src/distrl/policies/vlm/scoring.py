@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.soundness import Soundness
+from distrl.policies.nonfinite import Soundness
 from distrl.policies.vlm.loading import compute_dtype, precision, weights_dtype
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.room import memory_errors

@@ -1,0 +1,169 @@
+"""Screens as exercises: a picture, several questions about it, and what is written on each of its squares.
+
+A block of sheets is one run of bytes of known size, field after field, so that it goes from a process that draws to the
+GPU without being looked at on the way. Loads no torch. Names and letters come from UI elements and from the brush that
+drew them; they are what is asked for and never what is shown. Suffixes as in features.py, and N sheets, Q questions,
+S squares, W letters of a square, R names, X letters of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrl.config.schema import PixelConfig
+from distrl.devices.sim.paint import Written
+from distrl.policies.pixel.decoding import decode
+from distrl.policies.pixel.features import PAST, PAST_COLUMNS, read_past, read_text
+from distrl.policies.pixel.grammar import SQUARE, Choice, Grid, grid_of, to_choice
+from distrl.pretraining.grounding.queries import QUESTIONS, Asker, Page, Question, names_of
+from distrl.types import Action, Observation, UiElement
+
+WORDS = 24
+"""Of a question that are told apart; later ones are read and cannot be typed."""
+SQUARE_LETTERS, NAME_LETTERS = 4, 16
+NAMES = 48
+"""Different names on one screen, at most."""
+ALPHABET = 96
+"""Printable ASCII, after 0 for no letter."""
+Views = dict[str, NDArray[np.generic]]
+
+
+def fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
+    """Type and shape of what one sheet holds, by name."""
+    squares, size = grid_of(config).num_squares, (config.picture_height, config.picture_width, 3)
+    small, wide = np.dtype(np.uint8), np.dtype(np.int16)
+    return {
+        "picture": (small, size),
+        "text": (small, (QUESTIONS, 2, config.text_bytes)),
+        "span": (wide, (QUESTIONS, WORDS, 3)),
+        "past": (wide, (PAST, PAST_COLUMNS)),
+        "choice": (wide, (QUESTIONS, 3)),
+        "questions": (small, (1,)),
+        "letter": (small, (squares, SQUARE_LETTERS)),
+        "element": (small, (squares,)),
+        "name_at": (small, (squares,)),
+        "name": (small, (NAMES, NAME_LETTERS)),
+    }
+
+
+def block_bytes(config: PixelConfig, num: int) -> int:
+    """Size of a block of `num` sheets."""
+    return sum(num * dtype.itemsize * int(np.prod(shape)) for dtype, shape in fields(config).values())
+
+
+def views(block: bytearray | memoryview, config: PixelConfig, num: int) -> Views:
+    """The fields of a block, `[sheet, ...]`, in its own memory."""
+    found, start = Views(), 0
+    for name, (dtype, shape) in fields(config).items():
+        count = num * int(np.prod(shape))
+        found[name] = np.frombuffer(block, dtype, count, start).reshape(num, *shape)
+        start += count * dtype.itemsize
+    return found
+
+
+class SheetMaker:
+    """Turns pages into sheets."""
+
+    def __init__(self, config: PixelConfig, random: Random) -> None:
+        self._config, self._grid = config, grid_of(config)
+        self._asker = Asker(random, longest=config.text_bytes)
+
+    def make(self, page: Page, into: Views, row: int) -> bool:
+        """Write a page into a row of a block; False, and nothing of use written, where the policy cannot say its action."""
+        pixels = decode(page.picture, (self._config.picture_width, self._config.picture_height))
+        if pixels is None or not self._ask(self._asker.about(page), into, row):
+            return False
+        text = read_text(page.observation.instruction, self._config.text_bytes)
+        into["picture"][row] = pixels
+        into["past"][row] = read_past(page.observation, self._grid, min(text.num_words, WORDS))
+        write_names(page, self._grid, into, row)
+        return True
+
+    def _ask(self, asked: Sequence[Question], into: Views, row: int) -> bool:
+        into["span"][row], into["text"][row], into["choice"][row] = 0, 0, 0
+        for number, (seen, action) in enumerate(asked):
+            choice = self._ask_one(seen, action, into, (row, number))
+            if choice is None:
+                return False
+            into["choice"][row, number] = choice
+        into["questions"][row] = len(asked)
+        return True
+
+    def _ask_one(self, seen: Observation, action: Action, into: Views, at: tuple[int, int]) -> Choice | None:
+        text = read_text(seen.instruction, self._config.text_bytes)
+        words = min(text.num_words, WORDS)
+        into["text"][at] = text.byte_L, text.word_L
+        into["span"][at][:words, 0], into["span"][at][:words, 1] = text.first_I[:words], text.last_I[:words]
+        into["span"][at][: max(1, words), 2] = 1
+        return to_choice(action, seen, self._grid, words)
+
+
+def write_names(page: Page, grid: Grid, into: Views, row: int) -> None:
+    """Note what is written on each square, which element covers it, and the name that it goes by.
+
+    A square goes by the line of text that crosses it, else by the name of its element: also an icon has one.
+    """
+    letter, element, name_at, name = (into[key][row] for key in ("letter", "element", "name_at", "name"))
+    letter[:], element[:], name_at[:], name[:] = 0, 0, 0, 0
+    known = dict[str, int]()
+
+    def number_of(text: str) -> int:
+        number = known.setdefault(text, len(known) + 1)
+        if number >= NAMES:
+            return 0
+        name[number] = coded(text)
+        return number
+
+    element_RC, name_at_RC = (part.reshape(grid.rows, grid.columns) for part in (element, name_at))
+    for number, found in enumerate(page.observation.elements[:255], 1):
+        called = names_of(found)
+        if called:
+            at = covered(found, grid)
+            element_RC[at], name_at_RC[at] = number, number_of(called[0])
+    for line in page.written:
+        squares = _squares_of(line, grid)
+        # Where two lines share squares, the first keeps them: titles are drawn before what stands below them.
+        if squares and not letter[next(iter(squares)), 0]:
+            name_at[list(squares)] = number_of(line.text)
+            for square, letters in squares.items():
+                letter[square, : len(letters)] = letters
+
+
+def covered(element: UiElement, grid: Grid) -> tuple[slice, slice]:
+    """The rows and columns of the squares whose middles an element covers."""
+    bounds = element.bounds
+    rows = slice(round(bounds.top * grid.rows), round(bounds.bottom * grid.rows))
+    return rows, slice(round(bounds.left * grid.columns), round(bounds.right * grid.columns))
+
+
+def _squares_of(line: Written, grid: Grid) -> dict[int, list[int]]:
+    """The letters of a line by the squares that their middles lie on, from left to right."""
+    row, found = int(line.middle // SQUARE), dict[int, list[int]]()
+    if not 0 <= row < grid.rows:
+        return found
+    for text, x in zip(line.text, line.letters, strict=False):
+        column = int(x // SQUARE)
+        if text == " " or not 0 <= column < grid.columns:
+            continue
+        letters = found.setdefault(row * grid.columns + column, [])
+        if len(letters) < SQUARE_LETTERS:
+            letters.append(code(text))
+    return found
+
+
+@lru_cache(maxsize=8192)
+def coded(name: str) -> NDArray[np.uint8]:
+    """The first letters of a name as numbers, then zeros."""
+    codes_X = np.zeros(NAME_LETTERS, np.uint8)
+    codes_X[: len(name)] = [code(letter) for letter in name[:NAME_LETTERS]]
+    return codes_X
+
+
+def code(letter: str) -> int:
+    """A letter's number; what is no printable ASCII counts as a question mark."""
+    return ord(letter) - 31 if " " <= letter <= "~" else ord("?") - 31

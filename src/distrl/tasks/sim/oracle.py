@@ -1,0 +1,128 @@
+"""A scripted agent that knows each task's route: it proves tasks solvable and supplies demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from distrl.config.schema import WildConfig
+from distrl.devices.sim.layout import elements_of
+from distrl.devices.sim.phone import perform, show
+from distrl.devices.sim.state import PhoneState, end_state
+from distrl.devices.sim.world import TAME, start_state
+from distrl.errors import TaskError
+from distrl.tasks.sim.judge import judge
+from distrl.types import Action, Finish, LongPress, Move, Press, Swipe, Tap, Task, TypeText, UiElement, Verdict, Wait
+
+SCROLL_DOWN = Swipe(0.5, 0.6, 0.5, 0.25)
+SCROLL_UP = Swipe(0.5, 0.3, 0.5, 0.65)
+NEXT_PAGE = Swipe(0.8, 0.45, 0.2, 0.45)
+PREVIOUS_PAGE = Swipe(0.2, 0.45, 0.8, 0.45)
+IN_THE_WAY = ("popup:close", "permission:allow")
+
+
+class Oracle:
+    """Plays one task. It looks for what the route names, scrolls to find it and clears the way."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._next = 0
+        self._seen: tuple[UiElement, ...] = ()
+        self._backwards = False
+
+    def act(self, elements: tuple[UiElement, ...]) -> Action:
+        """What to do on a screen that shows `elements`."""
+        if any(element.class_name == "ProgressBar" for element in elements):
+            return Wait()
+        by_id = {element.resource_id: element for element in elements if element.resource_id}
+        for id in IN_THE_WAY:
+            if id in by_id:
+                return Tap(*by_id[id].bounds.centre)
+        return self._follow(self._task.route[self._next], by_id, elements)
+
+    def _follow(self, move: Move, by_id: dict[str, UiElement], elements: tuple[UiElement, ...]) -> Action:
+        match move.verb:
+            case "open":
+                return self._open(f"app:{move.target}", by_id, elements)
+            case "tap" | "hold":
+                if move.target not in by_id:
+                    return self._search(move.target, elements)
+                centre = by_id[move.target].bounds.centre
+                return self._done(Tap(*centre) if move.verb == "tap" else LongPress(*centre))
+            case "type":
+                return self._type(move, by_id, elements)
+            case "enter" | "back" | "home":
+                return self._done(Press(move.verb))
+            case "finish":
+                impossible = move.target == "impossible"
+                return self._done(Finish("impossible") if impossible else Finish(answer=move.text))
+
+    def _done(self, action: Action) -> Action:
+        self._next = min(self._next + 1, len(self._task.route) - 1)
+        self._seen, self._backwards = (), False
+        return action
+
+    def _open(self, icon: str, by_id: dict[str, UiElement], elements: tuple[UiElement, ...]) -> Action:
+        if icon in by_id:
+            return self._done(Tap(*by_id[icon].bounds.centre))
+        if not any(id.startswith("app:") for id in by_id):
+            return Press("home")
+        return PREVIOUS_PAGE if self._turned_round(elements) else NEXT_PAGE
+
+    def _type(self, move: Move, by_id: dict[str, UiElement], elements: tuple[UiElement, ...]) -> Action:
+        field = by_id.get(move.target)
+        if field is None:
+            return self._search(move.target, elements)
+        return self._done(TypeText(move.text)) if field.focused else Tap(*field.bounds.centre)
+
+    def _search(self, id: str, elements: tuple[UiElement, ...]) -> Action:
+        """Bring `id` into sight: close the keyboard, then scroll down, then up."""
+        if any(element.focused for element in elements):
+            return Press("back")
+        if not any(element.scrollable for element in elements):
+            shown = ", ".join(element.resource_id for element in elements if element.resource_id)
+            raise TaskError(
+                f"the oracle of {self._task.id} ({self._task.template}) cannot find {id!r}",
+                expected=f"one of {shown[:300]}",
+            )
+        return SCROLL_UP if self._turned_round(elements) else SCROLL_DOWN
+
+    def _turned_round(self, elements: tuple[UiElement, ...]) -> bool:
+        """Whether the end was reached, so that the search goes the other way."""
+        self._backwards = self._backwards or elements == self._seen
+        self._seen = elements
+        return self._backwards
+
+
+# --- Play a task on a phone that never waits: for oracles, tests and demonstrations ---
+
+
+Act = Callable[[tuple[UiElement, ...]], Action]
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode played at once."""
+
+    actions: tuple[Action, ...]
+    states: tuple[PhoneState, ...]
+    """From the start to the end: one more than actions."""
+    verdict: Verdict
+
+
+def play(task: Task, act: Act, wild: WildConfig = TAME, *, max_steps: int | None = None) -> Played:
+    """Let `act` play `task` until it finishes or runs out of steps."""
+    states, actions = [start_state(task, wild)], []
+    for _ in range(task.max_steps if max_steps is None else max_steps):
+        screen = show(states[-1])
+        actions.append(act(elements_of(screen, states[-1].focus)))
+        states.append(perform(states[-1], screen, actions[-1]).state)
+        if states[-1].claim is not None:
+            break
+    verdict = judge(task, states[0], end_state(states[0], states[-1]))
+    return Played(actions=tuple(actions), states=tuple(states), verdict=verdict)
+
+
+def play_oracle(task: Task, wild: WildConfig = TAME) -> Played:
+    """The oracle's episode."""
+    return play(task, Oracle(task).act, wild, max_steps=60)

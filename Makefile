@@ -44,7 +44,7 @@ docs: $(READY)
 	@$(BIN)/distrl config reference > docs/configuration.md.new
 	@mv docs/configuration.md.new docs/configuration.md
 	@echo "== writing docs/metrics.md"
-	@$(BIN)/python -m distrl.telemetry.reference > docs/metrics.md.new
+	@$(BIN)/python -m distrl.telemetry.metrics > docs/metrics.md.new
 	@mv docs/metrics.md.new docs/metrics.md
 	@echo "== writing docs/dialects.md"
 	@$(BIN)/python -m distrl.policies.dialects.reference > docs/dialects.md.new

@@ -9,11 +9,11 @@ from pathlib import Path
 from msgspec.structs import replace
 from PIL import Image
 
-from distrl.config.schema import WildConfig
+from distrl.config.schema import PerturbationConfig
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.render import draw
 from distrl.devices.sim.state import PhoneState, put
-from distrl.devices.sim.world import HOME, TAME
+from distrl.devices.sim.world import HOME, NO_PERTURBATIONS
 from distrl.tasks.sim.oracle import play_oracle
 from distrl.tasks.sim.suites import SUITES
 
@@ -41,7 +41,7 @@ WANTED: dict[str, tuple[Fits, bool]] = {
 
 
 def main() -> None:
-    """Find a state for every wish, draw them all and write the sheet."""
+    """Find a state of every wanted kind, draw them all and write the contact sheet."""
     file = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images/contact-sheet.png")
     sheet = lay_out([draw(state) for state in find_states()])
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,12 +50,12 @@ def main() -> None:
 
 
 def find_states() -> list[PhoneState]:
-    """Play oracle tasks until every wish is met."""
+    """Play oracle tasks until every wanted kind is found."""
     found: dict[str, PhoneState] = {}
     for index in range(400):
         for suite in SUITES.values():
-            wild = WildConfig(popup_rate=0.3, slow_rate=0.2) if index % 2 else TAME
-            for state in play_oracle(suite.task("train", index), wild).states:
+            perturbations = PerturbationConfig(popup_rate=0.3, slow_rate=0.2) if index % 2 else NO_PERTURBATIONS
+            for state in play_oracle(suite.task("train", index), perturbations).states:
                 _note(state, found)
         if len(found) == len(WANTED):
             break

@@ -1,4 +1,4 @@
-"""What one training run came to, as a results file and a learning curve.
+"""The results file and the learning curve of one training run.
 
     python benchmarks/learning_run.py RUN FOLDER NAME COMMAND
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from distrl.bench.base import Kept, Machine, keep, refuse_to_mix
-from distrl.bench.plots import Line, Words, draw_lines, save
+from distrl.bench.base import Machine, Provenance, results_file, write_results
+from distrl.bench.plots import Labels, Line, draw_lines, save
 from distrl.errors import DistrlError, UsageError
 from distrl.evaluation.report import wilson
 
@@ -42,7 +42,7 @@ class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     """Of the test split, before and after."""
     cloning_s: float
     cloned: dict[str, float]
-    """What cloning said of itself at its end: losses, shares that were right, and how much a second."""
+    """The last metrics of cloning: losses, accuracies and throughput."""
     practice_s: float
     episodes: int
     steps: int
@@ -54,9 +54,9 @@ class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     learner_idle_ratio: float
     staleness_mean: float
     kept_share: float
-    """Of the draws, kept successes that were otherwise too stale."""
+    """Share of samples that are kept successes older than the staleness bound."""
     intake_ratio: float
-    """Of the learner's time, for taking episodes in."""
+    """Share of the learner's time for reading new episodes."""
     relabelled: int
     """Failures that became examples of other tasks."""
     lost_episodes: int
@@ -96,7 +96,7 @@ def report(run: Path, folder: Path, name: str, command: str) -> None:
     summary, env = _read(run / "summary.json"), _read(run / "env.json")
     rows = sorted(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()), key=lambda row: row["time_s"])
     found = sum_up(run, summary, env, rows)
-    kept = Kept(
+    kept = Provenance(
         bench=name,
         command=command,
         machine=_machine(env),
@@ -104,9 +104,9 @@ def report(run: Path, folder: Path, name: str, command: str) -> None:
         config_hash=summary["config_hash"],
         date=datetime.fromtimestamp(rows[0]["time_s"], UTC).date().isoformat(),
     )
-    keep(found, kept, refuse_to_mix(folder, name))
+    write_results(found, kept, results_file(folder, name))
     save(
-        draw_lines(_lines(found), Words(title="Success while practising", x="seconds of practice", y="success")),
+        draw_lines(_lines(found), Labels(title="Success while practising", x="seconds of practice", y="success")),
         folder,
         name,
     )
@@ -118,7 +118,7 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
     began_s = next((row["time_s"] for row in rows if row.get("worker/version", -1) >= 0), None)
     learnt = next((_figures(row, "learner/") for row in reversed(rows) if row["event"] == "learner"), None)
     if began_s is None or learnt is None:
-        raise UsageError(f"{run} never practised", expected="workers that played and a learner that learnt")
+        raise UsageError(f"{run} never practised", expected="workers that played and a learner that made updates")
     cloned = [row for row in rows if row["event"] == "warm_start"]
     before, after = (_read(run / "evaluations" / f"{which}.json") for which in ("before", "after"))
     busy = [(at, value) for at, value in slots(rows, "gpu/utilisation", began_s)]
@@ -166,13 +166,13 @@ def slots(rows: Rows, key: str, began_s: float) -> list[tuple[float, float]]:
 
 
 def _evaluated(rows: Rows, began_s: float, practice_s: float) -> list[tuple[float, float, float, float, int]]:
-    """Each evaluation where its version came to life; a report may repeat what the one before it said."""
-    lived = [(row["learner/version"], row["time_s"] - began_s) for row in rows if "learner/version" in row]
-    told = {row["evaluator/version"]: row for row in rows if row.get("evaluator/n")}
+    """Each evaluation at the time of its version; a report may repeat the one before it."""
+    published = [(row["learner/version"], row["time_s"] - began_s) for row in rows if "learner/version" in row]
+    reported = {row["evaluator/version"]: row for row in rows if row.get("evaluator/n")}
     found = []
-    for version, row in sorted(told.items()):
+    for version, row in sorted(reported.items()):
         rate = wilson(round(row["evaluator/success"] * row["evaluator/n"]), row["evaluator/n"])
-        at = 0.0 if version == 0 else next((at for other, at in lived if other >= version), practice_s)
+        at = 0.0 if version == 0 else next((at for other, at in published if other >= version), practice_s)
         found.append(
             (
                 round(min(max(at, 0.0), practice_s), 1),

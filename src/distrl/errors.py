@@ -68,7 +68,8 @@ MOST_NAMES = 20
 def closest(word: str, known: Iterable[str]) -> str:
     """A sentence that names what exists, the likeliest first."""
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5)
+    likeness = {name: difflib.SequenceMatcher(None, name.lower(), word.lower()).ratio() for name in names}
+    near = sorted((name for name in names if likeness[name] >= 0.5), key=lambda name: -likeness[name])[:3]
     rest = [name for name in names if name not in near]
     shown = ", ".join([*near, *rest][:MOST_NAMES])
     more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""

@@ -7,12 +7,17 @@ normalised to [0, 1] with the origin at the top left, whatever the device. Nothi
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from distrl.errors import TaskError
+
 Value = str | int | float | bool
-"""What one field of a device's records may hold."""
+"""A plain value: of a setting, or of one field of a record on a device."""
+
+SettingValue = Value | tuple[Value, ...]
+"""What a setting may hold: a plain value or a list of them."""
 
 Split = Literal["train", "tune", "test"]
 
@@ -77,7 +82,7 @@ class Swipe(msgspec.Struct, frozen=True, tag="swipe"):
 
 
 class TypeText(msgspec.Struct, frozen=True, tag="type"):
-    """Type into the focused field. Focusing a field selects what it holds, so typing replaces it."""
+    """Type into the focused field; what it held before is replaced."""
 
     text: str
 
@@ -134,6 +139,11 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     elements: tuple[UiElement, ...] = ()
     screenshot: str = ""
     """Reference into the frame store; empty where no picture was kept."""
+    width_px: int = 0
+    height_px: int = 0
+    """Size of the device's screen; 0: not known."""
+    app: str = ""
+    """The app in the foreground; empty: not known."""
     recent: tuple[Past, ...] = ()
     """Oldest first."""
 
@@ -142,7 +152,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
-    """Write fields of one record on the device; `fields=None` removes the record."""
+    """Write fields of one record on a simulated phone; `fields=None` removes the record."""
 
     table: str
     id: str
@@ -160,20 +170,11 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The screen that a task wants to see at the end."""
+    """A screen of a simulated phone."""
 
     app: str
     screen: str = ""
     args: dict[str, str] = {}
-
-
-class Goal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What must hold when the agent says that it is done."""
-
-    wants: tuple[Want, ...] = ()
-    showing: Showing | None = None
-    answer: str = ""
-    impossible: bool = False
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -185,39 +186,127 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
 
 
+class SimSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sim"):
+    """How a simulated phone begins: its content, then what the task changes about it."""
+
+    phone: int
+    """Decides what the phone holds."""
+    seed: int
+    """Decides the perturbations: pop-ups, slow screens, wordings."""
+    names: int = 0
+    """Decides the other names of people and things on the phone; 0: their own."""
+    records: tuple[Put, ...] = ()
+    start: Showing | None = None
+    """The screen that the episode begins on; None: the home screen."""
+
+
+class CustomSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
+    """Plain data that a device of your own understands."""
+
+    values: dict[str, Any] = {}
+
+
+Setup = SimSetup | CustomSetup
+"""How the device is brought to the start of a task. `SimSetup` is for simulated phones."""
+
+
+class SimCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sim"):
+    """What must hold on a simulated phone when the agent says that it is done."""
+
+    wants: tuple[Want, ...] = ()
+    showing: Showing | None = None
+    answer: str = ""
+    impossible: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.wants or self.showing or self.answer or self.impossible):
+            raise nothing_to_check("a SimCheck without wants, showing, answer and impossible")
+
+
+class RewardCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="reward"):
+    """The device ends and rewards the episode itself, as web pages do."""
+
+    at_least: float = 1.0
+    """Sum of the rewards that counts as success."""
+
+
+class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
+    """Plain data that a judge of your own understands."""
+
+    values: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not self.values:
+            raise nothing_to_check("a CustomCheck without values")
+
+
+Check = SimCheck | RewardCheck | CustomCheck
+"""How the outcome of a task is judged. Something to check is always there: nothing would make every claim a success."""
+
+
+def nothing_to_check(seen: str) -> TaskError:
+    """The refusal of a task whose outcome nobody could judge."""
+    return TaskError(
+        f"{seen} has nothing to check",
+        expected="a condition on the end state, a reward of the device, or data for a judge of your own",
+        fix="give the task a check: SimCheck(wants=...), RewardCheck() or CustomCheck(values={...})",
+    )
+
+
+class SimRoute(msgspec.Struct, frozen=True, kw_only=True, tag="sim"):
+    """How the scripted oracle does the task on a simulated phone. No policy ever sees this."""
+
+    moves: tuple[Move, ...]
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An instruction, a way to set the device up, and a way to judge the outcome."""
+    """An instruction, a way to set the device up, and a way to judge the outcome: data for any device."""
 
     id: str
     suite: str
     template: str
     split: Split
     instruction: str
-    phone: int
-    """Decides what the device holds."""
-    seed: int
-    """Decides the moods of the device: pop-ups, slow screens, wordings."""
-    names: int = 0
-    """Decides the other names that people and things on the device bear; 0: their own."""
-    goal: Goal
-    setup: tuple[Put, ...] = ()
-    start: Showing | None = None
-    """The screen that the episode begins on; None: the home screen."""
-    route: tuple[Move, ...] = ()
-    """How the oracle does it. No policy ever sees this."""
+    setup: Setup
+    check: Check
+    solution: SimRoute | None = None
+    """A known way to do it, for demonstrations; None: nobody knows one."""
     max_steps: int = 20
+    max_s: float = 0.0
+    """Seconds that an attempt may take; 0: what the device's time scales allow."""
+
+    @property
+    def oracle_steps(self) -> int:
+        """Steps of the known solution; 0 without one."""
+        return len(self.solution.moves) if self.solution else 0
+
+
+Outcome = Literal["success", "failure", "unknown"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a judge found, each aspect on its own."""
 
-    success: bool
+    outcome: Outcome
+    """Unknown where a fault or a failing judge left nothing to go by: never a failure of the agent."""
+    reason: str = ""
+    """Why, for people."""
     progress: float = 0.0
-    """Share of the goal's conditions that hold."""
+    """Share of the conditions that hold."""
     false_completion: bool = False
     """The agent said that it was done, and it was not."""
     side_effects: tuple[str, ...] = ()
     """What changed without being asked for; any of them makes the episode a failure."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the task is known to be done."""
+        return self.outcome == "success"
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an outcome to learn from."""
+        return self.outcome != "unknown"
 
 
 # --- experience -----------------------------------------------------------------------------------------------------
@@ -232,12 +321,31 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     after: dict[str, Value] | None
 
 
-class EndState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a device was left: what changed since the start of the task, what it showed and what the agent claimed."""
+class SimEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sim"):
+    """How a simulated phone was left: what changed since the start of the task, and what it showed."""
 
     changes: tuple[Change, ...] = ()
     showing: Showing | None = None
+
+
+class CustomEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
+    """Plain data with which a device of your own describes how it was left."""
+
+    values: dict[str, Any] = {}
+
+
+DeviceEnd = SimEnd | CustomEnd
+"""What a device knows about its own end state, for the judge."""
+
+
+class EndState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an episode ended: what the agent claimed, what the device paid, and how it was left."""
+
     claim: Finish | None = None
+    reward: float = 0.0
+    """Sum of what the device itself gave."""
+    device: DeviceEnd | None = None
+    """None where the device does not tell, or was lost."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,17 +376,33 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ending(StrEnum):
-    """Why an episode stopped."""
+    """Who or what ended an episode."""
 
     FINISHED = "finished"
+    """The agent, with a claim."""
+    ENVIRONMENT = "environment"
+    """The device itself, as web pages do."""
     STEP_LIMIT = "step_limit"
     TIME_LIMIT = "time_limit"
     DEVICE_LOST = "device_lost"
 
     @property
-    def terminal(self) -> bool:
-        """True where the episode truly ended; the others are cut off and bootstrapped."""
-        return self is Ending.FINISHED
+    def is_terminal(self) -> bool:
+        """The episode truly ended: nothing is bootstrapped after it."""
+        return self in (Ending.FINISHED, Ending.ENVIRONMENT)
+
+    @property
+    def is_truncated(self) -> bool:
+        """A limit cut it off: the value of what was seen last is bootstrapped."""
+        return self in (Ending.STEP_LIMIT, Ending.TIME_LIMIT)
+
+    @property
+    def is_error(self) -> bool:
+        """A fault cut it off. It is bootstrapped too, and its outcome is unknown."""
+        return self is Ending.DEVICE_LOST
+
+
+Source = Literal["played", "hindsight", "demonstration"]
 
 
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -296,6 +420,8 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The acting policy's value of `last`."""
     priority: float = 1.0
     """The worker's own estimate; the learner refreshes it."""
+    source: Source = "played"
+    """Where it comes from: an attempt, an attempt under another instruction that it fulfilled, or the oracle."""
     worker: str = ""
     device: str = ""
     wall_s: float = 0.0

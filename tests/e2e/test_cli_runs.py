@@ -36,7 +36,7 @@ class Finished:
 
     def __init__(self, root: Path) -> None:
         training = Training.begin(
-            root, run__seed=3, devices__faults__fail_device=FAILING, devices__faults__fail_after_steps=6
+            root, run__seed=3, devices__sim__faults__fail_device=FAILING, devices__sim__faults__fail_after_steps=6
         )
         self.summary = training.finish()
         self.run = training.run
@@ -193,7 +193,7 @@ def test_a_wrong_word_is_refused_before_anything_is_written(
     ("text", "said"),
     [
         ("[run]\nsede = 3\n", "run.seed"),
-        ("[devices.latency]\ntime_scale = 0\n", "above 0"),
+        ("[devices.sim.latency]\ntime_scale = 0\n", "above 0"),
         ("[run]\nseed = true\n", "a whole number"),
         ("[run\n", "not TOML"),
         ("\x00\xff", ""),

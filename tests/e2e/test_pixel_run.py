@@ -41,7 +41,7 @@ def check_warm_start(run: RunFolder) -> None:
 
 def check_pictures(run: RunFolder) -> None:
     """Every observation has its picture in the store."""
-    frames = FrameStore(run.frames)
+    frames = FrameStore(run.experience)
     with ExperienceStore(run.experience) as store:
         for row in store.after(0, 1000):
             for step in store.read(row.id).steps:

@@ -21,8 +21,8 @@ TINY: dict[str, Any] = {
     "run.episodes": 6,
     "tasks.max_oracle_steps": 3,
     "devices.per_worker": 3,
-    "devices.picture_width": 90,
-    "devices.latency.profile": "instant",
+    "devices.sim.screenshot_width": 90,
+    "devices.sim.latency.profile": "instant",
     "policy.device": "cpu",
     "learner.device": "cpu",
     "policy.vlm.dialect": "json",
@@ -81,12 +81,12 @@ def test_a_folder_that_is_no_model_is_refused_before_anything_is_written(tmp_pat
 
 
 @pytest.mark.parametrize("samples", [0, 200])
-def test_a_warm_start_of_which_nothing_can_be_said_ends_the_run_with_the_fix(samples: int, tmp_path: Path) -> None:
+def test_a_warm_start_of_which_nothing_can_be_expressed_ends_the_run_with_the_fix(samples: int, tmp_path: Path) -> None:
     short = {"policy.vlm.answer_tokens": 2, "policy.vlm.path": tiny_model("text"), "run.root": tmp_path / "runs"}
     stream = {"warm_start.samples": samples, "warm_start.processes": 1}
     done = distrl("train", CONFIG, *flags({**TINY, **TEXT, **short, **stream}))
     assert done.returncode == 2, done.stderr
-    assert re.search(r"can say none of the [1-9]\d* steps", done.stderr)
+    assert re.search(r"can express none of the [1-9]\d* demonstrated steps", done.stderr)
     assert "policy.vlm.answer_tokens above 2" in done.stderr
     assert "Traceback" not in done.stderr
     run = RunFolder(next((tmp_path / "runs").glob("*/config.toml")).parent)

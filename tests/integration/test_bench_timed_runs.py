@@ -1,4 +1,4 @@
-"""Runs at equal wall-clock: who runs beside whom, which version counts when, what is kept and what is run again."""
+"""Runs at equal wall-clock: pairs of runs, versions at evaluation times, and what is made again after an interruption."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from distrl.bench import timed_runs
-from distrl.bench.methods import Arena, Method, TimedBudget
-from distrl.bench.parts import Parts, keep_result
-from distrl.bench.timed_runs import group_rivals, run_timed
-from distrl.bench.timed_versions import TimedJob, TimedResult, evaluate_run, versions_in_use
+from distrl.bench.jobs import Job, JobRunner
+from distrl.bench.learning import timed_runs
+from distrl.bench.learning.methods import Arena, Method, TimedBudget
+from distrl.bench.learning.timed_runs import (
+    TimedResult,
+    TimedSpec,
+    evaluate_run,
+    group_runs,
+    run_timed,
+    versions_in_use,
+)
+from distrl.bench.result_cache import ResultCache, write_result
 from distrl.errors import DistrlError
-from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_policy
+from distrl.runtime.factory import make_policy
 from distrl.runtime.run_folder import RunFolder
+from distrl.transport.weight_files import WeightsFolder
 from distrl.types import PolicyVersion
 from support.learners import make_version, small_config
 from support.summaries import a_summary
@@ -26,7 +33,7 @@ ARENA = Arena(name="tiny", settings={"tasks.suite": "sim-start"}, test_tasks=5)
 ONE, TWO, THREE = (
     Method(name="one"),
     Method(name="two", settings={"learner.mode": "sync"}),
-    Method(name="three", settings={"algorithm.name": "filtered_bc"}),
+    Method(name="three", settings={"algorithm.kind": "filtered_bc"}),
 )
 
 
@@ -34,8 +41,8 @@ def published(*moments_s: float) -> list[PolicyVersion]:
     return [replace(make_version(n), published_s=1000.0 + moment_s) for n, moment_s in enumerate(moments_s)]
 
 
-def test_rivals_of_one_seed_run_together_and_those_left_over_meet_their_like() -> None:
-    pairs = group_rivals([ONE, TWO, THREE], range(3), 2)
+def test_methods_of_one_seed_run_together_and_a_method_without_a_partner_beside_itself() -> None:
+    pairs = group_runs([ONE, TWO, THREE], range(3), 2)
     assert pairs == [
         [(ONE, 0), (TWO, 0)],
         [(ONE, 1), (TWO, 1)],
@@ -43,12 +50,12 @@ def test_rivals_of_one_seed_run_together_and_those_left_over_meet_their_like() -
         [(THREE, 0), (THREE, 1)],
         [(THREE, 2)],
     ]
-    assert group_rivals([ONE, TWO], range(2), 1) == [[(ONE, 0)], [(TWO, 0)], [(ONE, 1)], [(TWO, 1)]]
+    assert group_runs([ONE, TWO], range(2), 1) == [[(ONE, 0)], [(TWO, 0)], [(ONE, 1)], [(TWO, 1)]]
 
 
 def test_the_first_method_runs_beside_every_other_in_its_turn() -> None:
     four = Method(name="four")
-    pairs = group_rivals([ONE, TWO, THREE, four], (7, 8, 9), 2)
+    pairs = group_runs([ONE, TWO, THREE, four], (7, 8, 9), 2)
     assert [pair[1][0] for pair in pairs if pair[0][0] == ONE] == [TWO, THREE, four]
     assert {method.name for pair in pairs for method, seed in pair if seed == 8} == {"one", "two", "three", "four"}
 
@@ -58,7 +65,7 @@ def test_the_newest_version_counts_and_what_comes_after_the_budget_does_not() ->
     assert [version.version for version in used] == [0, 2, 2, 3]
 
 
-def make_run(root: Path, job: TimedJob) -> RunFolder:
+def make_run(root: Path, job: TimedSpec) -> RunFolder:
     """A finished run: three versions of other weights, the last one published too late."""
     run = RunFolder(root / "20260101-sim")
     weights = WeightsFolder(run.weights, keep=100)
@@ -72,8 +79,8 @@ def make_run(root: Path, job: TimedJob) -> RunFolder:
     return run
 
 
-def test_versions_are_evaluated_at_regular_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = TimedJob(
+def test_versions_are_evaluated_at_the_evaluation_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = TimedSpec(
         config=small_config(tasks={"suite": "sim-start"}), budget=BUDGET, test_tasks=3, beside=(), machine="this"
     )
     run, loaded = make_run(tmp_path, job), list[int]()
@@ -89,89 +96,89 @@ def test_versions_are_evaluated_at_regular_moments(tmp_path: Path, monkeypatch: 
 class Played:
     """Stands where processes would be started: notes what was asked for and makes what they would have made."""
 
-    def __init__(self, parts: Parts, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool = False) -> None:
+    def __init__(self, cache: ResultCache, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool = False) -> None:
         self.asked: list[list[str]] = []
         self.cores: dict[str, int] = {}
         self.broken: set[str] = set()
-        self._parts, self._interrupted = parts, interrupted
-        monkeypatch.setattr(timed_runs, "do_all", self.do_all)
-        monkeypatch.setattr(timed_runs, "_side_by_side", lambda: 2)
+        self._cache, self._interrupted = cache, interrupted
+        monkeypatch.setattr(JobRunner, "run", lambda runner, title, jobs: self.run_jobs(jobs))
+        monkeypatch.setattr(timed_runs, "_num_parallel", lambda: 2)
 
-    def do_all(self, what: str, works: list[timed_runs.Work], crew: object) -> None:
-        if works:
-            self.asked.append([f"{'train' if work.core is not None else 'evaluate'} {work.label}" for work in works])
-        for work in works:
-            root = Path(work.command[-1])
-            if work.label in self.broken:
-                raise DistrlError(f"1 of 2 runs failed: {work.label}")
-            if work.core is None:
+    def run_jobs(self, jobs: list[Job]) -> None:
+        if jobs:
+            self.asked.append([f"{'train' if job.core is not None else 'evaluate'} {job.label}" for job in jobs])
+        for job in jobs:
+            root = Path(job.command[-1])
+            if job.label in self.broken:
+                raise DistrlError(f"1 of 2 runs failed: {job.label}")
+            if job.core is None:
                 result = TimedResult(wall_s=[0.0], success=[0.5], versions=[0], outcomes=[True], summary=a_summary())
-                keep_result(root, result)
+                write_result(root, result)
             else:
-                self.cores[work.label] = work.core
-                job = TimedJob(config=small_config(), budget=BUDGET, test_tasks=3, beside=(), machine="")
-                run = make_run(root, job)
+                self.cores[job.label] = job.core
+                spec = TimedSpec(config=small_config(), budget=BUDGET, test_tasks=3, beside=(), machine="")
+                run = make_run(root, spec)
                 run.summary.write_bytes(msgspec.json.encode(replace(a_summary(), interrupted=self._interrupted)))
 
 
 def test_runs_are_trained_in_pairs_then_evaluated_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(tmp_path)
-    played = Played(parts, monkeypatch)
-    found = run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
+    cache = ResultCache(tmp_path)
+    played = Played(cache, monkeypatch)
+    found = run_timed([ONE, TWO], ARENA, BUDGET, range(1), cache)
     assert played.asked == [
         ["train one, seed 0", "train two, seed 0"],
         ["evaluate one, seed 0", "evaluate two, seed 0"],
     ]
     assert [one.method.name for one in found] == ["one", "two"]
     assert list(tmp_path.glob("*.run")) == [], "evaluated, the runs are not needed any more"
-    assert run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts) == found
+    assert run_timed([ONE, TWO], ARENA, BUDGET, range(1), cache) == found
     assert len(played.asked) == 2
 
 
 def test_what_was_trained_is_not_trained_again_after_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = Parts(tmp_path)
-    played = Played(parts, monkeypatch)
+    cache = ResultCache(tmp_path)
+    played = Played(cache, monkeypatch)
     played.broken = {"one, seed 1"}
     with pytest.raises(DistrlError, match="one, seed 1"):
-        run_timed([ONE, TWO], ARENA, BUDGET, range(2), parts)
+        run_timed([ONE, TWO], ARENA, BUDGET, range(2), cache)
     assert list(tmp_path.glob("*.run/*/experience")) == [], "only weights are kept for the evaluation"
     kept = sorted(file.name for file in tmp_path.glob("*.run/*/weights/*.safetensors"))
     assert kept == ["v000000.safetensors", "v000000.safetensors", "v000001.safetensors", "v000001.safetensors"]
     played.broken, played.asked = set(), []
-    run_timed([ONE, TWO], ARENA, BUDGET, range(2), parts)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(2), cache)
     assert played.asked[0] == ["train one, seed 1", "train two, seed 1"]
     assert sorted(played.asked[1]) == [f"evaluate {name}, seed {seed}" for name in ("one", "two") for seed in (0, 1)]
 
 
-def test_half_a_pair_is_run_again_with_its_rival(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(tmp_path)
-    played = Played(parts, monkeypatch)
-    run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
-    sorted(tmp_path.glob("timedjob-*.json"))[0].unlink()
+def test_half_a_pair_is_run_again_with_its_partner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ResultCache(tmp_path)
+    played = Played(cache, monkeypatch)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(1), cache)
+    sorted(tmp_path.glob("timedspec-*.json"))[0].unlink()
     played.asked = []
-    run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(1), cache)
     assert played.asked[0] == ["train one, seed 0", "train two, seed 0"]
 
 
 def test_a_method_has_each_core_in_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    played = Played(Parts(tmp_path), monkeypatch)
+    played = Played(ResultCache(tmp_path), monkeypatch)
     monkeypatch.setattr(timed_runs, "usable_cores", lambda: [4, 5, 6])
-    run_timed([ONE, TWO], ARENA, BUDGET, range(2), Parts(tmp_path))
+    run_timed([ONE, TWO], ARENA, BUDGET, range(2), ResultCache(tmp_path))
     assert played.cores == {"one, seed 0": 4, "two, seed 0": 5, "one, seed 1": 5, "two, seed 1": 4}
 
 
 def test_a_run_that_somebody_stopped_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Played(Parts(tmp_path), monkeypatch, interrupted=True)
-    with pytest.raises(DistrlError, match="one, seed 0 ended before its budget was spent"):
-        run_timed([ONE, TWO], ARENA, BUDGET, range(1), Parts(tmp_path))
+    Played(ResultCache(tmp_path), monkeypatch, interrupted=True)
+    with pytest.raises(DistrlError, match="one, seed 0 ended before its budget was used up"):
+        run_timed([ONE, TWO], ARENA, BUDGET, range(1), ResultCache(tmp_path))
 
 
-def test_a_run_beside_another_rival_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(tmp_path)
-    played = Played(parts, monkeypatch)
-    run_timed([ONE, TWO], ARENA, BUDGET, range(1), parts)
+def test_a_run_beside_another_method_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ResultCache(tmp_path)
+    played = Played(cache, monkeypatch)
+    run_timed([ONE, TWO], ARENA, BUDGET, range(1), cache)
     played.asked = []
-    run_timed([ONE, THREE], ARENA, BUDGET, range(1), parts)
+    run_timed([ONE, THREE], ARENA, BUDGET, range(1), cache)
     assert played.asked[0] == ["train one, seed 0", "train three, seed 0"]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from distrl.bench import vlm_decisions, vlm_training
-from distrl.bench.vlm_adapters import adapt
-from distrl.bench.vlm_decisions import logprob_difference
-from distrl.bench.vlm_model import CPU, build_model, prompts
+from distrl.bench.vlm import decisions as vlm_decisions
+from distrl.bench.vlm import training as vlm_training
+from distrl.bench.vlm.decisions import logprob_difference
+from distrl.bench.vlm.model import CPU, add_trained_adapters, build_model, prompts
 from distrl.cli.main import main
-from distrl.policies.vlm.merging import Merging
+from distrl.policies.vlm.adapters import AdapterMerger
 
 PROMISED = {
     "model", "batch", "decisions_per_s", "stock_decisions_per_s", "train_samples_per_s", "stock_train_samples_per_s",
@@ -83,24 +83,24 @@ def test_the_adapters_of_the_measurement_have_an_effect() -> None:
     inputs = prompts(model, 1)
     with torch.no_grad():
         before = model(**inputs, logits_to_keep=1).logits
-        adapted = adapt(model)
+        adapted = add_trained_adapters(model)
         after = model(**inputs, logits_to_keep=1).logits
         assert not torch.allclose(before, after, atol=1e-4)
-        Merging(adapted).join()
+        AdapterMerger(adapted).merge()
         torch.testing.assert_close(model(**inputs, logits_to_keep=1).logits, after, atol=1e-5, rtol=1e-4)
 
 
 def test_answers_of_weights_that_the_adapters_did_not_make_are_noticed() -> None:
     model = tiny()
-    adapted = adapt(model)
+    adapted = add_trained_adapters(model)
 
-    class Careless(Merging):
-        def join(self) -> None:
-            super().join()
+    class Careless(AdapterMerger):
+        def merge(self) -> None:
+            super().merge()
             with torch.no_grad():
                 adapted.get_base_model().model.language_model.layers[0].mlp.down_proj.base_layer.weight.mul_(1.5)
 
-    assert logprob_difference(model, CPU, Merging(adapted))[0] < 1e-4
+    assert logprob_difference(model, CPU, AdapterMerger(adapted))[0] < 1e-4
     assert logprob_difference(model, CPU, Careless(adapted))[0] > 1e-3
 
 

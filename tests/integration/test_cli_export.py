@@ -22,26 +22,28 @@ from distrl.evaluation.report import make_report, wilson
 from distrl.experience.durable import replace
 from distrl.experience.frames import FrameStore, reference_of
 from distrl.experience.store import ExperienceStore
-from distrl.learner.checkpoint import CheckpointFolder
-from distrl.learner.weights import WeightsFolder
+from distrl.learner.checkpoint import from_files
+from distrl.policies.base import PolicyContext
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.runtime.assembly import make_policy
+from distrl.runtime.factory import make_policy
 from distrl.runtime.run_folder import RunFolder, create_run
-from distrl.runtime.spent import Spent
 from distrl.runtime.summary import summarise
+from distrl.transport.files import BudgetUsed, CheckpointFolder
+from distrl.transport.weight_files import WeightsFolder
+from support.batches import Played, decided_episode, shown_by_the_oracle, tiny_policy
 from support.learners import make_version
-from support.lessons import Played, decided_episode, shown_by_the_oracle, tiny_policy
 from support.vlms import PICTURES, tiny_model
 
-SMALL = {"policy.width": 16, "policy.layers": 1, "warm_start.epochs": 2, "warm_start.learning_rate": 0.01}
+CLONING = {"warm_start.epochs": 2, "warm_start.learning_rate": 0.01}
+SMALL = {"policy.pointer.width": 16, "policy.pointer.layers": 1, **CLONING}
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 
 
 def make_run(root: Path, **settings: Any) -> tuple[RunFolder, Config]:
     """A run that has published version 0."""
-    config = load_config(
-        None, {**SMALL, "run.root": str(root), **{k.replace("__", "."): v for k, v in settings.items()}}
-    )
+    given = {key.replace("__", "."): value for key, value in settings.items()}
+    small = {key: value for key, value in SMALL.items() if not (key.startswith("policy.") and "policy.kind" in given)}
+    config = load_config(None, {**small, "run.root": str(root), **given})
     run = create_run(config, now=NOW)
     WeightsFolder(run.weights).publish(make_policy(config), make_version(0))
     return run, config
@@ -58,7 +60,7 @@ def finish(run: RunFolder, config: Config) -> None:
     for name, successes in (("before", 3), ("after", 12)):
         played = [decided_episode(tiny_policy(), f"e{n}", Played(success=n < successes)) for n in range(20)]
         replace(run.evaluations / f"{name}.json", json_of(make_report(played, suite="sim-start", version=0)))
-    summarise(run, config, Spent())
+    summarise(run, config, BudgetUsed())
 
 
 def json_of(record: object) -> bytes:
@@ -81,7 +83,9 @@ def test_a_pointer_leaves_with_its_weights_its_settings_and_a_card(
     assert main(["export", str(run.path), str(out), "--json"]) == 0
     assert told(capsys)["files"] == ["README.md", "config.toml", "model.safetensors"]
     data = (out / "model.safetensors").read_bytes()
-    PointerPolicy(load_config(out / "config.toml").policy, seed=9).restore(data, source="the export")
+    PointerPolicy(load_config(out / "config.toml").policy.pointer, PolicyContext(seed=9)).restore(
+        data, source="the export"
+    )
     card, rate = (out / "README.md").read_text(encoding="utf-8"), wilson(12, 20)
     assert f"| after training | 60.0% [{rate.low:.1%}, {rate.high:.1%}], 20 tasks |" in card
     assert f"`{config_hash(config)}`" in card
@@ -179,8 +183,9 @@ def test_learning_from_stored_episodes_makes_a_run_that_training_goes_on_from(
     assert first["damaged_episodes"] == 0
     run = RunFolder(Path(first["run"]))
     learnt, fresh = make_policy(run.config()), make_policy(run.config())
-    checkpoint = CheckpointFolder(run.checkpoints).newest()
-    assert checkpoint is not None
+    files = CheckpointFolder(run.checkpoints).newest()
+    assert files is not None
+    checkpoint = from_files(files)
     learnt.restore(checkpoint.policy, source="the checkpoint")
     assert likelihood(learnt) > likelihood(fresh) + 0.5
 
@@ -231,18 +236,18 @@ def vlm_file(folder: Path, **settings: Any) -> Path:
     vlm = {"path": str(tiny_model("text")), "pictures": False, "lora_rank": 4, **settings}
     flags = {f"policy.vlm.{key}": value for key, value in vlm.items()}
     flags |= {"policy.kind": "vlm", "rollout.keep_screenshots": vlm["pictures"], "run.root": str(folder / "runs")}
-    config = load_config(None, {**SMALL, **flags})
+    config = load_config(None, {**CLONING, **flags})
     (folder / "my.toml").write_text(dump_toml(config), encoding="utf-8")
     return folder / "my.toml"
 
 
-def test_where_no_step_can_be_said_nothing_is_published_and_no_run_is_made(
+def test_where_no_step_can_be_expressed_nothing_is_published_and_no_run_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = data_run(tmp_path / "data")
     assert main(["sft", str(vlm_file(tmp_path, answer_tokens=2)), "--data", str(data.path)]) == 2
     words = capsys.readouterr().err
-    assert "can say none of the 8 steps" in words
+    assert "can express none of the 8 demonstrated steps" in words
     assert "policy.vlm.answer_tokens above 2" in words
     assert len(words.splitlines()) <= 4
     assert not (tmp_path / "runs").exists()
@@ -251,7 +256,7 @@ def test_where_no_step_can_be_said_nothing_is_published_and_no_run_is_made(
     assert [path.name for path in run.weights.glob("*.safetensors")] == ["v000000.safetensors"]
 
 
-def test_what_can_be_said_in_part_is_learnt_and_told_as_a_part(
+def test_what_can_be_expressed_in_part_is_learnt_and_reported_as_a_part(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, short = data_run(tmp_path / "data"), vlm_file(tmp_path, answer_tokens=12)
@@ -277,7 +282,7 @@ def test_damaged_episodes_are_passed_over_and_counted(tmp_path: Path, capsys: py
     found = told(capsys)
     assert (found["damaged_episodes"], found["steps"]) == (2, 4)
     assert main(["sft", str(run.path), "--data", str(data.path)]) == 0
-    assert "passed over as damaged: 2 episodes" in capsys.readouterr().out
+    assert "skipped as damaged: 2 episodes" in capsys.readouterr().out
     for file in files[2:]:
         file.unlink()
     assert main(["sft", str(run.path), "--data", str(data.path)]) == 2
@@ -289,7 +294,7 @@ def test_an_episode_whose_pictures_are_gone_is_passed_over_too(
 ) -> None:
     there, gone = reference_of(PICTURES["tall"]), reference_of(b"nobody has this one")
     data = data_run(tmp_path / "data", screenshots=(there, gone, there, there))
-    FrameStore(data.frames).put(PICTURES["tall"])
+    FrameStore(data.experience).put(PICTURES["tall"])
     file = vlm_file(tmp_path, path=str(tiny_model("qwen2.5-vl")), pictures=True, elements=False, image_max_pixels=8000)
     assert main(["sft", str(file), "--data", str(data.path), "--warm_start.epochs", "1", "--json"]) == 0
     found = told(capsys)

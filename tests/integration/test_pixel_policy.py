@@ -8,9 +8,9 @@ from torch import Tensor
 
 from distrl.config.schema import PixelConfig
 from distrl.errors import StoreError, UsageError
-from distrl.experience.frame_memory import RecentFrames
-from distrl.policies.base import NoPictures, Scores, Seat
-from distrl.policies.distribution import Spread
+from distrl.experience.frames import FrameCache
+from distrl.policies.base import NoFrames, PolicyContext, Scores
+from distrl.policies.distribution import ActionDistribution
 from distrl.policies.pixel.batches import collate
 from distrl.policies.pixel.features import Encoded
 from distrl.policies.pixel.grammar import KINDS, POINTING, TYPE, Choice, grid_of, to_action
@@ -54,14 +54,14 @@ def test_what_was_decided_is_scored_the_same_by_the_same_weights() -> None:
     assert close(torch.sigmoid(found.value_logit_N), torch.tensor([decision.value for decision in decisions]))
 
 
-def test_the_learner_who_keeps_pictures_scores_like_those_who_decode_them() -> None:
+def test_a_learner_that_caches_screenshots_scores_like_those_who_decode_them() -> None:
     seen = pictured_screens(6) * 2
     choices: list[tuple[int, ...]] = [(0, index, 0) for index in range(12)]
     acting, learning = tiny_pixels(spread=0.05), tiny_pixels(spread=0.05, learning=True)
     assert close(score(acting, seen, choices).logp_N, score(learning, seen, choices).logp_N)
 
 
-def test_chances_of_everything_that_can_be_said_sum_to_one_and_give_the_exact_entropy() -> None:
+def test_probabilities_of_everything_that_can_be_chosen_sum_to_one_and_give_the_exact_entropy() -> None:
     policy = tiny_pixels(spread=0.1)
     seen = pictured_screens(3)[1]
     choices = all_choices(seen)
@@ -107,7 +107,7 @@ def test_elements_are_never_read() -> None:
     assert decide(policy, seen) == decide(policy, blind)
 
 
-def test_the_critic_does_not_bend_the_trunk() -> None:
+def test_the_critic_sends_no_gradient_into_the_trunk() -> None:
     policy = tiny_pixels(spread=0.05)
     found = policy.score([policy.encode(one) for one in pictured_screens(2)], [(), ()])
     found.value_logit_N.sum().backward()  # type: ignore[no-untyped-call]
@@ -133,22 +133,22 @@ def test_an_observation_without_a_picture_is_refused_with_the_fix() -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("pictures", [NoPictures(), RecentFrames(4)])
-def test_a_picture_that_nobody_has_is_named(pictures: NoPictures | RecentFrames) -> None:
-    policy = PixelPolicy(TINY, Seat(pictures=pictures), seed=0)
+@pytest.mark.parametrize("frames", [NoFrames(), FrameCache(4)])
+def test_a_picture_that_nobody_has_is_named(frames: NoFrames | FrameCache) -> None:
+    policy = PixelPolicy(TINY, PolicyContext(frames=frames))
     with pytest.raises(StoreError, match="sha256:0000") as caught:
         policy.encode(Observation(instruction="Go", screenshot=f"sha256:{'0' * 64}"))
     assert caught.value.fix
 
 
-def test_a_picture_that_cannot_be_decoded_is_seen_as_a_black_one_and_counted() -> None:
+def test_a_picture_that_cannot_be_decoded_becomes_a_black_one_and_is_counted() -> None:
     policy = tiny_pixels(spread=0.1)
     whole = FRAMES.get(pictured_screens(1)[0].screenshot)
     torn = [FRAMES.put(data) for data in (b"\xff\xd8 no picture \xff\xd9", whole[:40])]
     seen = [Observation(instruction="Go", screenshot=reference) for reference in torn]
     first, second = decide(policy, seen)
     assert first.entropy == pytest.approx(second.entropy, abs=1e-5)
-    assert policy.num_dark == 2
+    assert policy.num_undecodable == 2
 
 
 def test_colours_are_shifted_in_training_and_nothing_else() -> None:
@@ -200,7 +200,7 @@ def test_the_full_size_runs_forward_and_backward_on_another_device_without_a_ten
     pictures = torch.zeros(2, 448, 224, 3, dtype=torch.uint8, device=elsewhere)
     logits = network(pictures, collate(items, elsewhere))
     assert logits.square_BHS.shape == (2, 2, 392)
-    spread = Spread(logits.kind_BK, logits.square_BHS, logits.span_BII)
+    spread = ActionDistribution(logits.kind_BK, logits.square_BHS, logits.span_BII)
     logp, entropy = spread.logp([(0, 5, 0), (TYPE, 0, 1)]), spread.entropy()
     (logp.sum() + entropy.sum()).backward()  # type: ignore[no-untyped-call]
     assert {part.device for part in (logp, entropy, logits.value_B, network.stem[0][0].weight.grad)} == {elsewhere}
@@ -232,5 +232,5 @@ def test_weights_of_another_architecture_are_refused_by_name(change: dict[str, i
 def test_memory_holds_a_picture_as_it_was_sent() -> None:
     policy, seen = tiny_pixels(), pictured_screens(1)[0]
     encoded: Encoded = policy.encode(seen)
-    assert encoded.picture is FRAMES.get(seen.screenshot)
-    assert len(encoded.picture) < TINY.picture_width * TINY.picture_height * 3 / 4
+    assert encoded.image is FRAMES.get(seen.screenshot)
+    assert len(encoded.image) < TINY.picture_width * TINY.picture_height * 3 / 4

@@ -34,7 +34,7 @@ def start(folder: Path, name: str, company: str) -> subprocess.Popen[str]:
         [sys.executable, "-c", ADD_FOR_EVER, str(folder), name, company],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
 

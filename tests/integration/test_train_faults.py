@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.locks import held
+from distrl.runtime.run_folder import held
 from distrl.telemetry.events import read_events
 from support.runs import (
     SLOW,
@@ -24,7 +24,7 @@ from support.runs import (
     last_json,
     living,
     num_episodes,
-    reborn,
+    restarted,
     wait_until,
 )
 
@@ -65,7 +65,7 @@ def test_a_worker_and_the_learner_are_killed_in_the_middle_and_nothing_is_lost(s
     worker = kill(run, "worker-1")
     training.until(lambda: num_episodes(run) >= 30)
     learner = kill(run, "learner")
-    training.until(lambda: reborn(run, "worker-1", worker) and reborn(run, "learner", learner))
+    training.until(lambda: restarted(run, "worker-1", worker) and restarted(run, "learner", learner))
     summary = training.finish()
     assert (summary["lost_episodes"], summary["duplicate_episodes"], summary["restarts"]) == (0, 0, 2)
     assert summary["episodes"] == check_exactly_once(run) >= 160
@@ -118,7 +118,7 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(stage: Stage)
     orphans = [heartbeat(run, role).pid for role in living(run)]
     os.killpg(training.process.pid, signal.SIGKILL)
     training.process.wait()
-    # At once, while the roles of the first session may still be about to notice: two lives of one never overlap.
+    # At once, while the roles of the first session may still be about to notice: two incarnations of one never overlap.
     summary = stage.resume(training).finish()
     assert not any(Path(f"/proc/{pid}").exists() for pid in orphans)
     assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
@@ -152,7 +152,7 @@ def test_an_evaluator_that_is_killed_again_and_again_while_it_has_nothing_to_do_
     for _ in range(3):
         training.until(lambda: "evaluator" in living(run) and heartbeat(run, "evaluator").what == "its next turn")
         killed = kill(run, "evaluator")
-        training.until(partial(reborn, run, "evaluator", killed))
+        training.until(partial(restarted, run, "evaluator", killed))
     training.process.send_signal(signal.SIGINT)
     summary = training.finish()
     assert (summary["restarts"], summary["interrupted"], summary["lost_episodes"]) == (3, True, 0)
@@ -206,7 +206,7 @@ def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the
     assert summary["staleness_max"] <= 8
     check_exactly_once(run)
     with ExperienceStore(run.experience) as store:
-        by_version = Counter(row.version for row in store.after(0, 1000))
+        by_version = Counter(row.version for row in store.after(0, 1000) if row.source == "played")
     # Every version but the last, which the end cut short, was played for one round exactly.
     rounds = [by_version[version] for version in sorted(by_version)]
     assert rounds[:-1] == [10] * (len(rounds) - 1)

@@ -13,15 +13,21 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from distrl.bench.vlm import ANSWER_TOKENS, CPU, NEVER, build_model, prompts
+from distrl.bench.vlm.model import ANSWER_TOKENS, CPU, FORBIDDEN_TOKENS, build_model, prompts
 from distrl.errors import ConfigError, OutOfMemory
-from distrl.policies.vlm.fast_decode import LOOK_EVERY, Decoder, Decoding, attend_grouped
-from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, suits
-from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
-from distrl.policies.vlm.fast_vision import Lengths, attend_packed, is_packed_attention, speed_up_vision
+from distrl.policies.vlm.fast_decode import CHECK_END_EVERY, Decoder, Decoding, attend_grouped
+from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, supports
+from distrl.policies.vlm.fast_layers import (
+    Lengths,
+    attend_packed,
+    fuse_layers,
+    fuse_vision,
+    is_packed_attention,
+    restore_layers,
+)
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
-from distrl.policies.vlm.tokens import entropy_of, log_chances
+from distrl.policies.vlm.tokens import entropy_of, token_logp
 from support.vlms import BODY, mixed_screens, seen, shake, tiny_vlm
 
 
@@ -59,12 +65,12 @@ def test_lengths_are_not_taken_from_another_tensor_with_the_same_address() -> No
         assert lengths.longest(torch.tensor([0, longest])) == longest
 
 
-def test_the_fast_vision_tower_sees_what_the_stock_one_sees(model: Any) -> None:
+def test_the_fast_vision_tower_gives_what_the_stock_one_gives(model: Any) -> None:
     inputs = prompts(model, 2)
     look = {"hidden_states": inputs["pixel_values"], "grid_thw": inputs["image_grid_thw"]}
     with torch.no_grad():
         stock = model.model.visual(**look).pooler_output
-        assert speed_up_vision(model) == 5  # four layers and the patch embedding
+        assert fuse_vision(model) == 5  # four layers and the patch embedding
         assert fuse_layers(model.model.visual) > 0
         fast = model.model.visual(**look).pooler_output
     torch.testing.assert_close(fast, stock, atol=2e-5, rtol=1e-4)
@@ -93,7 +99,7 @@ def test_grouped_attention_of_one_token_equals_attention_with_repeated_keys() ->
 
 def answers_of(model: Any, *, temperature: float) -> tuple[Any, dict[str, torch.Tensor]]:
     inputs = prompts(model, 3)
-    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=temperature, never=NEVER)
+    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=temperature, never=FORBIDDEN_TOKENS)
     longest = inputs["input_ids"].shape[1] + 3  # more room than the prompts need
     return Decoder(model, batch=3, longest_prompt=longest, decoding=decoding).answer(inputs)[0], inputs
 
@@ -110,7 +116,7 @@ def test_the_recorded_log_probabilities_are_those_of_a_plain_forward_over_prompt
     }
     with torch.no_grad():
         logits = model(**{**inputs, **plain}, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
-    logp = log_chances(logits, torch.tensor(NEVER), 0.7)
+    logp = token_logp(logits, torch.tensor(FORBIDDEN_TOKENS), 0.7)
     torch.testing.assert_close(answers.logp_BA, logp.gather(2, answers.token_BA[..., None])[..., 0], atol=1e-5, rtol=0)
     torch.testing.assert_close(answers.entropy_BA, entropy_of(logp), atol=1e-4, rtol=0)
 
@@ -120,9 +126,9 @@ def test_without_temperature_the_answers_are_those_of_stock_generation(model: An
     with torch.no_grad():
         stock = model.generate(
             **inputs, do_sample=False, max_new_tokens=ANSWER_TOKENS, min_new_tokens=ANSWER_TOKENS,
-            suppress_tokens=list(NEVER), pad_token_id=0,
+            suppress_tokens=list(FORBIDDEN_TOKENS), pad_token_id=0,
         )[:, -ANSWER_TOKENS:]  # fmt: skip
-    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=NEVER)
+    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=FORBIDDEN_TOKENS)
     decoder = Decoder(model, batch=3, longest_prompt=inputs["input_ids"].shape[1], decoding=decoding)
     for _ in range(2):  # a decoder is used again and again
         assert torch.equal(decoder.answer(inputs)[0].token_BA, stock)
@@ -130,12 +136,12 @@ def test_without_temperature_the_answers_are_those_of_stock_generation(model: An
 
 def test_no_answer_holds_a_token_that_none_may_hold(model: Any) -> None:
     answers, _ = answers_of(model, temperature=1.0)
-    assert not torch.isin(answers.token_BA, torch.tensor(NEVER)).any()
+    assert not torch.isin(answers.token_BA, torch.tensor(FORBIDDEN_TOKENS)).any()
 
 
 def test_new_weights_change_the_next_answer_of_the_same_decoder(model: Any) -> None:
     inputs = prompts(model, 2)
-    decoding = Decoding(num_tokens=4, temperature=0.0, never=NEVER)
+    decoding = Decoding(num_tokens=4, temperature=0.0, never=FORBIDDEN_TOKENS)
     decoder = Decoder(model, batch=2, longest_prompt=inputs["input_ids"].shape[1], decoding=decoding)
     before = decoder.answer(inputs)[0].logp_BA.clone()
     weight = model.model.language_model.layers[0].mlp.down_proj.weight
@@ -149,15 +155,15 @@ def test_new_weights_change_the_next_answer_of_the_same_decoder(model: Any) -> N
 @pytest.mark.parametrize("needed", [3, None])
 def test_no_more_tokens_are_made_once_every_answer_that_is_needed_has_ended(model: Any, needed: int | None) -> None:
     inputs = prompts(model, 4)
-    greedy = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=NEVER)
+    greedy = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=FORBIDDEN_TOKENS)
     longest = inputs["input_ids"].shape[1]
     whole = Decoder(model, batch=4, longest_prompt=longest, decoding=greedy).answer(inputs)[0].token_BA
     ends = tuple(set(whole[:needed, 0].tolist()))
     ending = msgspec.structs.replace(greedy, ends=ends)
     found = Decoder(model, batch=4, longest_prompt=longest, decoding=ending).answer(inputs, rows=needed)[0].token_BA
-    assert torch.equal(found[:, :LOOK_EVERY], whole[:, :LOOK_EVERY])
-    assert not found[:, LOOK_EVERY:].any()
-    never_said = msgspec.structs.replace(greedy, ends=(NEVER[0],))
+    assert torch.equal(found[:, :CHECK_END_EVERY], whole[:, :CHECK_END_EVERY])
+    assert not found[:, CHECK_END_EVERY:].any()
+    never_said = msgspec.structs.replace(greedy, ends=(FORBIDDEN_TOKENS[0],))
     again = Decoder(model, batch=4, longest_prompt=longest, decoding=never_said).answer(inputs, rows=needed)[0].token_BA
     assert torch.equal(again, whole)
 
@@ -192,7 +198,8 @@ def pair(family: str, **settings: Any) -> tuple[VlmPolicy, VlmPolicy]:
 
 
 @pytest.mark.parametrize(
-    ("family", "pictures"), [*((family, family != "text") for family in FAST), *((eye, False) for eye in FAST[:2])]
+    ("family", "pictures"),
+    [*((family, family != "text") for family in FAST), *((family, False) for family in FAST[:2])],
 )
 @pytest.mark.parametrize("rows", [4, 3, 1])
 def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(
@@ -212,7 +219,7 @@ def test_fast_answers_have_the_log_probabilities_that_scoring_gives_them(
 
 
 @pytest.mark.parametrize("family", FAST)
-def test_who_never_decides_learns_the_same_through_the_fast_forms(family: str) -> None:
+def test_a_learner_learns_the_same_through_the_fast_forward_passes(family: str) -> None:
     fast, stock = pair(family, score_batch=2)
     towers = [module for module in fast.network.modules() if is_packed_attention(module)]
     assert len(towers) == (0 if family == "text" else 2)
@@ -229,7 +236,7 @@ def test_who_never_decides_learns_the_same_through_the_fast_forms(family: str) -
 
 
 @pytest.mark.parametrize("family", FAST)
-def test_without_temperature_both_ways_say_the_same(family: str) -> None:
+def test_without_temperature_both_paths_give_the_same(family: str) -> None:
     fast, stock = pair(family)
     said = [
         [d.choice for d in policy.decide(mixed_screens(), temperature=0.0, generator=torch.Generator())]
@@ -269,14 +276,14 @@ def test_all_caches_together_are_at_most_twice_as_large_as_the_largest() -> None
         assert sum(sizes) <= 2 * max(sizes)
 
 
-def test_an_answer_that_is_no_number_leaves_nothing_behind_for_the_next() -> None:
+def test_an_answer_that_is_nan_leaves_nothing_behind_for_the_next() -> None:
     policy = tiny_vlm("text", generate=FastGenerate())
     (token,) = policy.tokenizer("Z", add_special_tokens=False)["input_ids"]
     with torch.no_grad():
         policy.network.base.get_input_embeddings().weight[token] = float("nan")
     for observation, skipped in ((seen(instruction="Z " * 20), 1), (seen(recent=(), instruction="Go"), 1)):
         policy.decide([observation], temperature=0.0, generator=torch.Generator())
-        assert policy.soundness.skipped == skipped
+        assert policy.nonfinite.skipped == skipped
     assert isinstance(policy._generate, FastGenerate)
     assert len(policy._generate._decoders) == 1  # both came from one
 
@@ -319,7 +326,7 @@ def test_sampling_leaves_torchs_own_generator_alone() -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2.5-vl", "text"])
-def test_where_the_fast_way_fails_the_model_works_as_transformers_has_it_and_it_is_said(
+def test_where_the_fast_path_fails_stock_transformers_is_used_with_a_notice(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_compiler(self: Decoder) -> None:
@@ -341,7 +348,7 @@ def test_where_the_fast_way_fails_the_model_works_as_transformers_has_it_and_it_
     assert said[0] == said[1]
 
 
-def test_a_fast_way_that_works_is_tried_once_and_leaves_no_cache_behind() -> None:
+def test_a_fast_path_that_works_is_tried_once_and_leaves_no_cache_behind() -> None:
     policy = tiny_vlm("qwen3-vl", generate=FastGenerate())
     assert policy.notices == []
     assert isinstance(policy._generate, FastGenerate)
@@ -357,20 +364,20 @@ def test_too_little_memory_for_one_prompt_is_no_reason_to_be_slow(monkeypatch: p
         tiny_vlm("text", generate=FastGenerate())
 
 
-def test_a_model_that_chooses_among_experts_is_left_to_the_stock_way() -> None:
+def test_a_model_that_chooses_among_experts_is_left_to_stock_transformers() -> None:
     body = {**BODY, "num_hidden_layers": 1, "vocab_size": 64, "num_experts": 4, "moe_intermediate_size": 32}
-    assert not suits(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", head_dim=16, **body)))
-    assert suits(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", head_dim=16, **body)))
+    assert not supports(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3_moe", head_dim=16, **body)))
+    assert supports(AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen3", head_dim=16, **body)))
 
 
 @pytest.mark.parametrize(
     ("family", "fits"), [*((family, True) for family in FAST), ("smolvlm", False), ("llava", False)]
 )
-def test_the_fast_way_is_known_to_fit_or_not(family: str, fits: bool) -> None:
-    assert suits(tiny_vlm(family).network.base) is fits
+def test_the_fast_path_is_known_to_be_supported_or_not(family: str, fits: bool) -> None:
+    assert supports(tiny_vlm(family).network.base) is fits
 
 
-def test_a_language_model_with_windows_or_scaled_logits_is_left_to_the_stock_way() -> None:
+def test_a_language_model_with_windows_or_scaled_logits_is_left_to_stock_transformers() -> None:
     base = tiny_vlm("text").network.base
     for name, value in {
         "layer_types": ["full_attention", "sliding_attention"],
@@ -378,12 +385,12 @@ def test_a_language_model_with_windows_or_scaled_logits_is_left_to_the_stock_way
         "final_logit_softcapping": 30.0,
     }.items():
         setattr(base.config, name, value)
-        assert not suits(base)
+        assert not supports(base)
         setattr(base.config, name, None)
-    assert suits(base)
+    assert supports(base)
 
 
-def test_on_the_cpu_answers_come_the_stock_way() -> None:
+def test_on_the_cpu_answers_come_from_stock_transformers() -> None:
     assert tiny_vlm("text", generate=None)._generate is generate
 
 

@@ -14,11 +14,11 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Auto
 
 from distrl.config.schema import WarmStartConfig
 from distrl.experience.frames import FrameStore
-from distrl.learner.weights import WeightsFolder
 from distrl.policies.vlm.export import export_adapter, export_merged
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.pretraining.cloning import Example, clone, examples_for
 from distrl.rollout.batching import Batcher, Batching
+from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Action, Finish, Observation, Press, Step, Tap, Trajectory
 from support.learners import Workshop, small_config
 from support.trajectories import make_trajectory
@@ -37,12 +37,12 @@ class Studio:
         self.frames = FrameStore(folder / "experience")
         self.references = [self.frames.put(picture) for picture in PICTURES.values()]
         config = small_config(
-            algorithm={"critic_warmup_updates": 1}, learner={"batch_trajectories": 2, "learning_rate": 3e-2}
+            algorithm={"aride": {"critic_warmup_updates": 1}}, learner={"batch_trajectories": 2, "learning_rate": 3e-2}
         )
         self.workshop = Workshop(folder, config, policy=self.policy)
 
     def policy(self, seed: int = 0) -> VlmPolicy:
-        return tiny_vlm(self.family, seed=seed, fetch=self.frames.get, answer_tokens=24, elements=self.family == "text")
+        return tiny_vlm(self.family, seed=seed, frames=self.frames, answer_tokens=24, elements=self.family == "text")
 
     def screens(self) -> list[Observation]:
         return [seen(reference, recent=()) for reference in self.references]
@@ -87,7 +87,7 @@ def test_a_model_goes_from_demonstrations_over_updates_to_a_folder(family: str, 
             examples,
             WarmStartConfig(epochs=epochs, learning_rate=2e-2),
             random=Random(0),
-            tell=lambda now: None,
+            report=lambda now: None,
         )
         for epochs in (1, 4)
     ]
@@ -108,7 +108,7 @@ def test_a_model_goes_from_demonstrations_over_updates_to_a_folder(family: str, 
     assert (learner.updates, batcher.version) == (3, 1)
     assert likeliest(worker, studio) == likeliest(policy, studio) != before
 
-    # A life later, all is there.
+    # The next incarnation has all of it.
     learner.save()
     other = studio.workshop.learner()
     assert other.resume()

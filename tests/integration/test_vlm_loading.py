@@ -116,7 +116,7 @@ def test_a_tokenizer_without_an_end_is_refused(folder: Path) -> None:
     assert "end-of-text token" in refused(folder)
 
 
-def test_a_model_without_eyes_is_refused_where_pictures_are_to_be_shown() -> None:
+def test_a_model_without_images_is_refused_where_screenshots_are_wanted() -> None:
     with pytest.raises(ConfigError, match=r"policy\.vlm\.pictures false"):
         tiny_vlm("text", pictures=True)
 
@@ -133,7 +133,7 @@ def test_numbers_are_short_on_a_gpu_and_long_on_a_cpu_and_long_where_all_weights
     assert {weights.dtype for weights in policy.network.parameters() if weights.requires_grad} == {torch.float32}
 
 
-def test_a_model_brings_neither_dropout_nor_habits_of_sampling(folder: Path) -> None:
+def test_a_model_brings_neither_dropout_nor_sampling_settings(folder: Path) -> None:
     edit(folder, attention_dropout=0.5)
     (folder / "generation_config.json").write_text(
         json.dumps(
@@ -165,7 +165,7 @@ def test_scores_under_gradient_are_those_without_it_whatever_a_family_calls_its_
         pad_token_id=0, bos_token_id=0, max_position_embeddings=2048, **body,
     )  # fmt: skip
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    policy = tiny_vlm(path=str(folder), lora_targets="q_proj,query_key_value", gradient_checkpointing=True)
+    policy = tiny_vlm(path=str(folder), lora_targets=("q_proj", "query_key_value"), gradient_checkpointing=True)
     asked, choices = [policy.encode(seen())] * 3, [(5, 6, 7, 1)] * 3
     with torch.no_grad():
         quiet = policy.score(asked, choices)

@@ -63,11 +63,11 @@ def test_every_setting_that_is_said_to_save_memory_does() -> None:
 def test_the_second_copy_of_merged_weights_is_as_large_as_the_formula_says() -> None:
     policy = tiny_vlm("text", merge=True)
     policy.decide([seen()], temperature=0.0, generator=torch.Generator())
-    assert policy._merging is not None
-    assert sum(weight.numel() for weight in policy._merging._plain) == adapted_parameters(tiny_shape())
+    assert policy._merger is not None
+    assert sum(weight.numel() for weight in policy._merger._plain) == adapted_parameters(tiny_shape())
 
 
-def test_the_caches_of_the_fast_way_are_as_large_as_the_formula_says() -> None:
+def test_the_caches_of_the_fast_path_are_as_large_as_the_formula_says() -> None:
     """What the formula asks for more with the fast way, at most, is what decoders hold."""
     answer, policy = FastGenerate(), tiny_vlm("text")
     config = VlmConfig(decide_batch=4, answer_tokens=8)

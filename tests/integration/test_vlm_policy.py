@@ -10,14 +10,14 @@ from safetensors.torch import load, save
 
 from distrl.errors import ConfigError, RoleCrashed, StoreError
 from distrl.policies.base import Scores
-from distrl.policies.nonfinite import LOOK_BACK, MOST_UNSOUND
+from distrl.policies.nonfinite import MAX_NONFINITE, WINDOW
 from distrl.policies.vlm import scoring
-from distrl.policies.vlm.generation import Answered, Sampler, Sampling, generate
+from distrl.policies.vlm.caches import TextCache
+from distrl.policies.vlm.generation import Generated, Sampler, Sampling, generate
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.prompt import Encoded
-from distrl.policies.vlm.texts import Texts
-from distrl.policies.vlm.tokens import Inputs, Vocabulary, close_up, entropy_of, log_chances
+from distrl.policies.vlm.tokens import Inputs, Vocabulary, entropy_of, pack_rows, token_logp
 from distrl.types import Decision, Finish, Observation, Tap, TypeText, Unparsed
 from support.vlms import FAMILIES, mixed_screens, seen, shake, tiny_vlm
 
@@ -64,7 +64,7 @@ def test_short_numbers_give_nearly_the_same_and_train_long_weights(rank: int) ->
 def test_a_log_probability_is_that_of_the_temperature_it_was_sampled_with(temperature: float) -> None:
     asked: list[Inputs] = []
 
-    def listening(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
+    def listening(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Generated:
         asked.append(inputs)
         return generate(network, inputs, sampling)
 
@@ -74,7 +74,7 @@ def test_a_log_probability_is_that_of_the_temperature_it_was_sampled_with(temper
     inputs = {"input_ids": torch.cat([asked[0]["input_ids"], answer], dim=1)}
     with torch.no_grad():
         logits, _ = policy.network(inputs, keep=len(decision.choice) + 1)
-    logp = log_chances(logits[:, :-1], torch.tensor(policy.vocabulary.forbidden).long(), temperature or 1.0)
+    logp = token_logp(logits[:, :-1], torch.tensor(policy.vocabulary.forbidden).long(), temperature or 1.0)
     assert float(logp.gather(-1, answer[..., None]).sum()) == pytest.approx(decision.logp, abs=1e-4)
     assert float(entropy_of(logp).sum()) == pytest.approx(decision.entropy, abs=1e-4)
     if temperature == 0:
@@ -116,14 +116,14 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     forced = sampler(None, scores)
     tokens = [answer[0] for answer in sampler.answered().answers]
     assert forced.argmax(-1).tolist() == tokens
-    chances = log_chances(scores[:1], torch.tensor([2]), 0.5).exp().squeeze(0).tolist()
+    chances = token_logp(scores[:1], torch.tensor([2]), 0.5).exp().squeeze(0).tolist()
     assert chances[2] == 0.0
     for token, chance in enumerate(chances):
         assert tokens.count(token) / draws == pytest.approx(chance, abs=4 * (chance / draws) ** 0.5)
 
 
 @pytest.mark.parametrize("family", SEEING)
-def test_what_is_on_the_picture_matters(family: str) -> None:
+def test_the_content_of_the_image_matters(family: str) -> None:
     policy = tiny_vlm(family)
     (decision,) = decide(policy, [seen("tall")])
     with torch.no_grad():
@@ -132,13 +132,13 @@ def test_what_is_on_the_picture_matters(family: str) -> None:
     assert abs(other - same) > 1e-3
 
 
-def test_a_model_that_could_look_reads_elements_alone_where_told_to() -> None:
+def test_a_model_that_takes_images_reads_elements_alone_where_configured() -> None:
     policy = tiny_vlm("qwen2.5-vl", pictures=False)
     decisions = decide(policy, mixed_screens())
     with torch.no_grad():
         again = score(policy, mixed_screens(), [decision.choice for decision in decisions])
     assert again.logp_N.tolist() == pytest.approx([decision.logp for decision in decisions], abs=1e-4)
-    assert policy.encode(seen()).pictures == ()
+    assert policy.encode(seen()).images == ()
 
 
 # learning
@@ -153,16 +153,14 @@ def gradients(family: str, **settings: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("family", ["qwen3-vl", "text"])
-def test_the_gradient_does_not_depend_on_how_the_prompts_are_parted(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gradient_does_not_depend_on_the_micro_batches(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gradients(family, score_batch=4, answer_tokens=40)
     assert sum(bool(gradient.any()) for gradient in whole.values()) == len(whole)
     others = [
         gradients(family, score_batch=1, answer_tokens=40),
         gradients(family, score_batch=3, answer_tokens=40, gradient_checkpointing=True),
     ]
-    monkeypatch.setattr(scoring, "room_bytes", lambda device: 0.0)
+    monkeypatch.setattr(scoring, "activation_budget_bytes", lambda device: 0.0)
     others.append(gradients(family, score_batch=1, answer_tokens=40, gradient_checkpointing=True))
     for other in others:
         assert whole.keys() == other.keys()
@@ -181,7 +179,7 @@ def test_nothing_is_computed_more_often_than_memory_asks_for(
     by_layers: bool, room: float, layers: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three parts, of which the backward pass begins with the last."""
-    monkeypatch.setattr(scoring, "room_bytes", lambda device: room)
+    monkeypatch.setattr(scoring, "activation_budget_bytes", lambda device: room)
     policy = shake(tiny_vlm("qwen2.5-vl", score_batch=1, gradient_checkpointing=by_layers))
     counts = {"layer": 0, "look": 0}
     inner = policy.network.base.model
@@ -191,7 +189,7 @@ def test_nothing_is_computed_more_often_than_memory_asks_for(
     assert counts == {"layer": layers, "look": looks}
 
 
-def test_parts_keep_their_layers_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batches_keep_their_activations_as_long_as_there_is_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = shake(tiny_vlm("text", score_batch=1, gradient_checkpointing=True))
     text, again = policy.network.base.config, [0]
     length = len(policy.tokenizer(policy.prompt(policy.encode(seen())), add_special_tokens=False)["input_ids"]) + 2
@@ -200,13 +198,13 @@ def test_parts_keep_their_layers_as_long_as_there_is_room(monkeypatch: pytest.Mo
         lambda *_: again.__setitem__(0, again[0] + 1)
     )
     for room, passes in ((2 * each, 2 * 4 + 1), (3 * each, 2 * 4)):
-        monkeypatch.setattr(scoring, "room_bytes", lambda device, room=room: room)
+        monkeypatch.setattr(scoring, "activation_budget_bytes", lambda device, room=room: room)
         again[0] = 0
         score(policy, [seen()] * 4, [(5, 1)] * 4).logp_N.sum().backward()  # type: ignore[no-untyped-call]
         assert again[0] == passes
 
 
-def test_the_critic_reads_the_model_and_does_not_bend_it() -> None:
+def test_the_critic_sends_no_gradient_into_the_model() -> None:
     policy = shake(tiny_vlm())
     score(policy, [seen()], [()]).value_logit_N.sum().backward()  # type: ignore[no-untyped-call]
     reached = {name for name, weights in policy.network.named_parameters() if weights.grad is not None}
@@ -232,12 +230,12 @@ def test_an_imitated_answer_says_the_action(action: Tap | TypeText | Finish) -> 
     assert words == policy.dialect.print(action, policy._prompter.screen(seen()))
 
 
-def test_what_cannot_be_said_is_not_imitated() -> None:
+def test_what_cannot_be_expressed_is_not_imitated() -> None:
     assert tiny_vlm(answer_tokens=60).imitate(seen(), Unparsed("?")) is None
     assert tiny_vlm(answer_tokens=3).imitate(seen(), Tap(0.5, 0.05)) is None
 
 
-def test_signs_for_pictures_are_never_said_and_have_no_part_in_any_chance() -> None:
+def test_image_placeholders_are_never_generated_and_have_probability_0() -> None:
     policy = tiny_vlm("qwen2.5-vl", lora_rank=0)
     sign = policy.network.base.config.image_token_id
     with torch.no_grad():
@@ -291,8 +289,8 @@ def test_weights_that_do_not_fit_are_refused_by_name() -> None:
 
 def test_adapters_for_layers_that_are_not_there_are_refused_with_those_that_are() -> None:
     with pytest.raises(ConfigError, match="q_proj"):
-        tiny_vlm(lora_targets="query,value")
-    named = load(tiny_vlm(lora_targets="q_proj, v_proj").dump())
+        tiny_vlm(lora_targets=("query", "value"))
+    named = load(tiny_vlm(lora_targets=("q_proj", "v_proj")).dump())
     assert {name.split(".")[-4] for name in named if "lora_" in name} == {"q_proj", "v_proj"}
 
 
@@ -306,16 +304,16 @@ def poison(policy: VlmPolicy, word: str) -> None:
         policy.network.base.get_input_embeddings().weight[token] = float("nan")
 
 
-def test_an_answer_that_is_no_number_is_an_invalid_step_and_counted() -> None:
+def test_an_answer_that_is_nan_is_an_invalid_step_and_counted() -> None:
     policy = tiny_vlm()
     poison(policy, "Z")
     good, bad = decide(policy, [seen(), seen(instruction="Z")], temperature=0.0)
     assert (bad.action, bad.choice, bad.logp, bad.entropy) == (Unparsed(""), (), 0.0, 0.0)
     assert good.choice == decide(policy, [seen()], temperature=0.0)[0].choice
-    assert policy.soundness.skipped == 1
+    assert policy.nonfinite.skipped == 1
 
 
-def test_a_score_that_is_no_number_is_kept_out_of_the_gradient() -> None:
+def test_a_score_that_is_nan_is_kept_out_of_the_gradient() -> None:
     policy = shake(tiny_vlm(score_batch=1))
     poison(policy, "Z")
     (decision,) = decide(policy, [seen()])
@@ -325,7 +323,7 @@ def test_a_score_that_is_no_number_is_kept_out_of_the_gradient() -> None:
     found = [weights.grad for weights in policy.network.parameters() if weights.grad is not None]
     assert found
     assert all(bool(gradient.isfinite().all()) for gradient in found)
-    assert policy.soundness.skipped == 1
+    assert policy.nonfinite.skipped == 1
 
 
 def test_an_update_of_such_scores_alone_changes_nothing() -> None:
@@ -350,8 +348,8 @@ def test_no_attention_of_a_language_model_is_masked_while_it_is_scored(monkeypat
     assert all(mask is None for mask in masks)
 
 
-def test_rows_are_closed_up_and_filled_up_behind() -> None:
-    inputs, last_B = close_up([[5, 6, 7], [8]], [(9,), (3, 4)], padding=0)
+def test_rows_are_packed_and_padded_behind() -> None:
+    inputs, last_B = pack_rows([[5, 6, 7], [8]], [(9,), (3, 4)], padding=0)
     assert inputs["input_ids"].tolist() == [[5, 6, 7, 9], [8, 3, 4, 0]]
     assert last_B.tolist() == [2, 0]
 
@@ -363,7 +361,7 @@ def test_tokens_are_made_once_for_what_is_remembered() -> None:
         asked.extend(item.text for item in encoded)
         return [[len(item.text)] for item in encoded]
 
-    texts = Texts(tokens, most=2)
+    texts = TextCache(tokens, capacity=2)
     a, bb, ccc = (Encoded(text=text) for text in ("a", "bb", "ccc"))
     assert [list(row) for row in texts.ids([a, bb, a])] == [[1], [2], [1]]
     assert [list(row) for row in texts.ids([ccc, bb, a])] == [[3], [2], [1]]
@@ -378,20 +376,20 @@ def test_too_many_such_answers_end_with_the_cause() -> None:
     policy = tiny_vlm(decide_batch=2, answer_tokens=1)
     poison(policy, "Z")
     one_of_two = [seen(instruction="Z"), seen()]
-    decide(policy, one_of_two * (MOST_UNSOUND - 1))
-    with pytest.raises(RoleCrashed, match=f"{MOST_UNSOUND} of the policy's last {LOOK_BACK} results"):
+    decide(policy, one_of_two * (MAX_NONFINITE - 1))
+    with pytest.raises(RoleCrashed, match=f"{MAX_NONFINITE} of the policy's last {WINDOW} results"):
         decide(policy, one_of_two)
 
 
-def test_sound_scores_of_a_part_with_an_unsound_one_count_as_lost() -> None:
+def test_finite_scores_of_a_micro_batch_with_a_nan_one_count_as_skipped() -> None:
     policy = tiny_vlm("text", score_batch=3)
     poison(policy, "Z")
     score(policy, [seen(), seen(instruction="Z"), seen()], [(5, 1)] * 3)
-    assert policy.soundness.skipped == 3
+    assert policy.nonfinite.skipped == 3
 
 
 def test_too_little_memory_names_the_setting_to_lower() -> None:
-    def greedy(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
+    def greedy(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Generated:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     policy = tiny_vlm(generate=greedy, decide_batch=8)

@@ -7,7 +7,7 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from distrl.policies.dialects.base import LONGEST_TEXT, Screen
-from distrl.policies.dialects.scrolls import Direction, scroll
+from distrl.policies.dialects.parsing import Direction, scroll
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 PICTURE = Screen(width=1080, height=2400)

@@ -8,8 +8,8 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from distrl.config.schema import PolicyConfig
-from distrl.policies.base import Scores
+from distrl.config.schema import PointerConfig
+from distrl.policies.base import PolicyContext, Scores
 from distrl.policies.pointer.features import Encoded
 from distrl.policies.pointer.policy import PointerPolicy
 
@@ -18,7 +18,7 @@ class Faltering(PointerPolicy):
     """The smallest pointer; `fail` makes something else of the scores of those passes, counted from 0."""
 
     def __init__(self, passes: Container[int], fail: Callable[[Scores], Scores]) -> None:
-        super().__init__(PolicyConfig(width=16, layers=1, rename_share=0.0), seed=0)
+        super().__init__(PointerConfig(width=16, layers=1, word_swap_share=0.0), PolicyContext())
         self._passes, self._fail, self._number = passes, fail, count()
 
     def score(self, encoded: Sequence[Encoded], choices: Sequence[tuple[int, ...]]) -> Scores:
@@ -26,8 +26,8 @@ class Faltering(PointerPolicy):
         return self._fail(scores) if next(self._number) in self._passes else scores
 
 
-def no_room(scores: Scores) -> Scores:
-    """As they are where memory runs out in the middle of the backward pass."""
+def out_of_memory(scores: Scores) -> Scores:
+    """Scores whose backward pass raises CUDA OOM."""
 
     def run_out(_gradient_N: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -36,7 +36,7 @@ def no_room(scores: Scores) -> Scores:
     return scores
 
 
-def no_numbers(scores: Scores) -> Scores:
-    """As they come from logits of which one is infinite."""
+def all_nan(scores: Scores) -> Scores:
+    """Scores as they come from logits of which one is infinite."""
     nan = float("nan")
     return Scores(logp_N=scores.logp_N * nan, entropy_N=scores.entropy_N * nan, value_logit_N=scores.value_logit_N)

@@ -9,23 +9,24 @@ from typing import Any
 import msgspec
 import torch
 
-from distrl.algorithms.aride import ARide
-from distrl.algorithms.base import NO_CRITIC, Algorithm, Lesson, Loss
+from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss
+from distrl.algorithms.batch import TrainBatch
 from distrl.config.schema import Config
-from distrl.experience.store import ExperienceStore
-from distrl.learner.checkpoint import CheckpointFolder
 from distrl.learner.loop import Learner, LearnerParts
-from distrl.learner.weights import WeightsFolder
 from distrl.policies.base import Policy
-from distrl.runtime.assembly import make_fitting
+from distrl.rollout.hindsight import Relabeller
+from distrl.runtime.factory import make_algorithm, make_relabeller
+from distrl.tasks.base import find_suite
+from distrl.transport.files import CheckpointFolder, FileEpisodes
+from distrl.transport.weight_files import WeightsFolder
 from distrl.types import PolicyVersion
-from support.lessons import ORDINARY, Played, decided_episode, tiny_policy
+from support.batches import ORDINARY, Played, decided_episode, tiny_policy
 
 SMALL: dict[str, dict[str, object]] = {
-    "policy": {"width": 16, "layers": 1},
-    "algorithm": {"critic_warmup_updates": 0},
+    "policy": {"pointer": {"width": 16, "layers": 1}},
+    "algorithm": {"aride": {"critic_warmup_updates": 0}},
     "warm_start": {"keep": False},
-    "data": {"cut": False, "hindsight": False},
+    "data": {"filter_noops": False, "hindsight": False},
     "replay": {"capacity_steps": 400, "max_staleness": 4},
     "learner": {
         "batch_trajectories": 3,
@@ -50,6 +51,8 @@ class Hearer:
     def __init__(self) -> None:
         self.last = ""
         self.figures: dict[str, float] = {}
+        self.losses: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
 
     def doing(self, what: str) -> None:
         self.last = what
@@ -57,39 +60,40 @@ class Hearer:
     def waiting(self, what: str) -> None:
         self.last = f"waiting for {what}"
 
-    def measured(self, values: dict[str, float]) -> None:
-        self.figures = values
+    def measured(self, losses: dict[str, float], metrics: dict[str, float]) -> None:
+        self.losses, self.metrics, self.figures = losses, metrics, {**losses, **metrics}
 
 
-class Noting:
-    """An algorithm that teaches nothing: it notes its lessons, and is surprised by as much as each step's reward."""
+class Recording(Algorithm):
+    """An algorithm without effect: it records its batches, and is surprised by as much as each step's reward."""
 
-    critic = NO_CRITIC
-
-    def __init__(self, *, proximal_every_updates: int = 0) -> None:
+    def __init__(self, *, proximal_every_updates: int = 0, config: Config | None = None) -> None:
+        super().__init__(None, AlgorithmContext(replay=(config or small_config()).replay))
         self.proximal_every_updates = proximal_every_updates
-        self.lessons: list[Lesson] = []
+        self.batches: list[TrainBatch] = []
 
-    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
-        self.lessons.append(lesson)
-        nothing = torch.zeros_like(lesson.reward_BT)
+    def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+        self.batches.append(batch)
+        nothing = torch.zeros_like(batch.reward_BT)
         return Loss(
-            total=lesson.logp_BT.sum() * 0.0,
+            total=batch.logp_BT.sum() * 0.0,
+            losses={},
             metrics={},
-            td_BT=lesson.reward_BT,
+            td_BT=batch.reward_BT,
             ratio_BT=nothing,
             entropy_BT=nothing,
         )
 
 
 class Workshop:
-    """The folders of a run. Every `learner` is a new life on them: what the one before did not save is lost."""
+    """The folders of a run. Every `learner` is a new process on them: what the one before did not save is lost."""
 
     def __init__(
         self, folder: Path, config: Config | None = None, *, policy: Callable[[], Policy[Any]] = tiny_policy
     ) -> None:
         self.folder, self.config, self.make_policy = folder, config or small_config(), policy
-        self.store = ExperienceStore(folder / "experience")
+        self.episodes = FileEpisodes(folder / "experience")
+        self.store = self.episodes.store
         self.weights = WeightsFolder(folder / "weights", keep=self.config.learner.keep_versions)
         self.checkpoints = CheckpointFolder(folder / "checkpoints")
         self.policy = policy()
@@ -106,16 +110,20 @@ class Workshop:
             LearnerParts(
                 config=self.config,
                 policy=self.policy,
-                algorithm=algorithm or ARide(self.config.algorithm),
-                store=self.store,
+                algorithm=algorithm or make_algorithm(self.config),
+                episodes=self.episodes,
                 weights=self.weights,
                 checkpoints=self.checkpoints,
                 report=self.hearer,
-                fitting=make_fitting(self.config),
                 collected_s=lambda: self.collected_s,
                 clock=lambda: self.now_s,
             )
         )
+
+    def relabeller(self) -> Relabeller | None:
+        """What a worker of this run relabels its failures by."""
+        config = self.config
+        return make_relabeller(config, find_suite(config.tasks), self.policy, make_algorithm(config))
 
     def deliver(self, count: int = 1, played: Played = ORDINARY) -> list[str]:
         """Store so many new episodes; their ids."""

@@ -1,4 +1,4 @@
-"""The smallest pixel policy, and real screens with their pictures."""
+"""The smallest pixel policy, and real screens with their screenshots."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config, PixelConfig
-from distrl.experience.frame_memory import RecentFrames
-from distrl.policies.base import Seat
+from distrl.experience.frames import FrameCache
+from distrl.policies.base import PolicyContext
 from distrl.policies.pixel.policy import PixelPolicy
-from distrl.pretraining.demonstrations import camera, demonstrate
+from distrl.pretraining.demonstrations import demonstrate, make_renderer
 from distrl.types import Action, Observation, Value
-from support.lessons import SUITES, UNRULY, some_tasks
+from support.batches import PERTURBED, SUITES, some_tasks
 
 TINY = PixelConfig(
     picture_width=64,
@@ -23,18 +23,18 @@ TINY = PixelConfig(
     joint_layers=1,
     text_bytes=64,
     jitter=0.0,
-    shelf=16,
+    image_cache=16,
 )
 SETTINGS: dict[str, Value] = {
     "tasks.suite": "sim-touch",
-    "devices.picture_width": TINY.picture_width,
-    "devices.latency.profile": "instant",
+    "devices.sim.screenshot_width": TINY.picture_width,
+    "devices.sim.latency.profile": "instant",
     "rollout.keep_screenshots": True,
     "policy.kind": "pixel",
     **{f"policy.pixel.{name}": getattr(TINY, name) for name in TINY.__struct_fields__},
 }
-FRAMES = RecentFrames(10_000)
-"""The pictures of all screens below."""
+FRAMES = FrameCache(10_000)
+"""The screenshots of all screens below."""
 
 
 def pixel_config(**changes: Value) -> Config:
@@ -47,7 +47,7 @@ def tiny_pixels(
 ) -> PixelPolicy:
     """The smallest pixel policy; `spread` shakes its weights so that its choices are far from uniform."""
     torch.set_num_threads(1)
-    policy = PixelPolicy(config, Seat(pictures=FRAMES, learning=learning), seed=seed)
+    policy = PixelPolicy(config, PolicyContext(frames=FRAMES, learning=learning, seed=seed))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in policy.network.parameters():
@@ -57,9 +57,9 @@ def tiny_pixels(
 
 @cache
 def pictured(count: int = 4) -> tuple[tuple[Observation, Action], ...]:
-    """What the oracle sees and does on `count` tasks of each suite, on unruly phones, with pictures."""
+    """What the oracle sees and does on `count` tasks of each suite, on perturbed phones, with pictures."""
     tasks = [task for name in SUITES for task in some_tasks(name, count)]
-    return tuple(demonstrate(tasks, UNRULY, history=6, look=camera(pixel_config(), FRAMES)))
+    return tuple(demonstrate(tasks, PERTURBED, history=6, render=make_renderer(pixel_config(), FRAMES)))
 
 
 def pictured_screens(count: int) -> list[Observation]:

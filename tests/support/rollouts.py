@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,68 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from distrl.config.schema import Config, FaultConfig, LatencyConfig
-from distrl.devices.base import Performed
+from distrl.config.schema import NO_PERTURBATIONS, Config, FaultConfig, LatencyConfig
+from distrl.devices.base import Capture, Device, Performed, TimeScales
 from distrl.devices.pool import DevicePool, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
-from distrl.devices.sim.world import TAME
 from distrl.errors import StoreError
-from distrl.evaluation.evaluate import judge_on_phone
 from distrl.policies.base import Policy, Scores
 from distrl.rollout.batching import Batcher, Batching
-from distrl.rollout.episode import EpisodeLimits, EpisodeTools
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, attempt_of, run_episode, with_verdict
+from distrl.rollout.outbox import Spool
 from distrl.rollout.scheduler import Admission, TaskFeed
 from distrl.rollout.worker import WorkerParts
+from distrl.tasks.judges import AutoJudge, judge_attempt
 from distrl.tasks.sim.suites import suite
 from distrl.telemetry.events import EventLog
-from distrl.types import Action, Decision, EndState, Observation, PolicyVersion, Press, Task, Trajectory, UiElement
+from distrl.types import (
+    Action,
+    CustomEnd,
+    CustomSetup,
+    Decision,
+    Observation,
+    PolicyVersion,
+    Press,
+    RewardCheck,
+    SimEnd,
+    Split,
+    Task,
+    Trajectory,
+)
 
 SUITE = "sim-general"
 HANGS_S = 30.0
 VALUE = 0.625
 LIMITS = EpisodeLimits(budget_s=60.0, step_deadline_s=10.0, history=6, repeat_penalty=0.01)
+
+
+PATIENT = TimeScales(backoff_s=0.001)
+
+
+def a_page_task(index: int = 0, *, at_least: float = 1.0, max_steps: int = 20) -> Task:
+    """A task whose device says itself when it is over, and what it is worth."""
+    return Task(
+        id=f"pages/train/{index}",
+        suite="pages",
+        template="page",
+        split="train",
+        instruction=f"Submit form {index}",
+        setup=CustomSetup(values={"page": index}),
+        check=RewardCheck(at_least=at_least),
+        max_steps=max_steps,
+    )
+
+
+class Pages:
+    """`tasks.base.Suite` of such tasks."""
+
+    name = "pages"
+
+    def size(self, split: Split) -> int:
+        return 8
+
+    def task(self, split: Split, index: int) -> Task:
+        return a_page_task(index)
 
 
 def a_task(index: int = 0, *, max_steps: int = 20) -> Task:
@@ -39,8 +81,10 @@ def a_task(index: int = 0, *, max_steps: int = 20) -> Task:
 
 
 def a_phone(name: str = "phone-0", *, faults: FaultConfig | None = None) -> SimDevice:
-    """A phone without delays and without moods."""
-    settings = SimSettings(wild=TAME, latency=LatencyConfig(profile="instant"), faults=faults or FaultConfig())
+    """A phone without delays and without perturbations."""
+    settings = SimSettings(
+        perturbations=NO_PERTURBATIONS, latency=LatencyConfig(profile="instant"), faults=faults or FaultConfig()
+    )
     return SimDevice(name, settings)
 
 
@@ -48,18 +92,18 @@ class OddPhone(SimDevice):
     """A phone to which something happens before its n-th call of one method."""
 
     def __init__(self, method: str, at: int, happens: Callable[[], Awaitable[object]]) -> None:
-        super().__init__("odd", SimSettings(wild=TAME, latency=LatencyConfig(profile="instant")))
+        super().__init__("odd", SimSettings(perturbations=NO_PERTURBATIONS, latency=LatencyConfig(profile="instant")))
         self._method, self._left, self._happens = method, at, happens
 
-    async def observe(self) -> tuple[UiElement, ...]:
-        await self._wear("observe")
-        return await super().observe()
+    async def capture(self, *, screenshot: bool) -> Capture:
+        await self._wear("capture")
+        return await super().capture(screenshot=screenshot)
 
     async def perform(self, action: Action) -> Performed:
         await self._wear("perform")
         return await super().perform(action)
 
-    async def end_state(self) -> EndState:
+    async def end_state(self) -> SimEnd:
         await self._wear("end_state")
         return await super().end_state()
 
@@ -67,6 +111,46 @@ class OddPhone(SimDevice):
         self._left -= method == self._method
         if self._left == 0 and method == self._method:
             await self._happens()
+
+
+class Page:
+    """A device that is no phone: it ends its episode itself after a few actions, and pays for the last one."""
+
+    def __init__(self, name: str = "page-0", *, ends_after: int = 3, reward: float = 1.0, times: TimeScales = PATIENT):
+        self.name, self.times = name, times
+        self._ends_after, self._reward, self._left = ends_after, reward, 0
+        self.happens: dict[str, Callable[[], Awaitable[object]]] = {}
+        """What happens before a method, by its name."""
+        self.calls: list[str] = []
+
+    async def reset(self, task: Task) -> None:
+        await self._call("reset")
+        self._left = self._ends_after
+
+    async def capture(self, *, screenshot: bool) -> Capture:
+        await self._call("capture")
+        return Capture(app="browser", width_px=100, height_px=200)
+
+    async def perform(self, action: Action) -> Performed:
+        await self._call("perform")
+        self._left -= 1
+        done = self._left == 0
+        return Performed(valid=True, changed=True, done=done, reward=self._reward if done else 0.25)
+
+    async def end_state(self) -> CustomEnd:
+        await self._call("end_state")
+        return CustomEnd(values={"left": self._left})
+
+    async def restart(self) -> None:
+        await self._call("restart")
+
+    async def close(self) -> None:
+        await self._call("close")
+
+    async def _call(self, method: str) -> None:
+        self.calls.append(method)
+        if method in self.happens:
+            await self.happens[method]()
 
 
 class ScriptedPolicy:
@@ -108,7 +192,7 @@ class ScriptedPolicy:
 
 
 class Published:
-    """`rollout.batching.WeightsSource` in memory."""
+    """`transport.base.Weights` whose newest version the test sets."""
 
     def __init__(self, newest: int = 0) -> None:
         self.newest = newest
@@ -124,6 +208,13 @@ class Published:
             raise StoreError(f"version {version.version} is gone")
         policy.restore(str(version.version).encode(), source="memory")
 
+    def find(self, version: int) -> PolicyVersion | None:
+        return make_version(version) if version <= self.newest else None
+
+    def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
+        self.newest = version.version
+        return version
+
 
 def make_version(number: int) -> PolicyVersion:
     return PolicyVersion(
@@ -132,14 +223,16 @@ def make_version(number: int) -> PolicyVersion:
 
 
 class Kept:
-    """`rollout.worker.Sink` in memory."""
+    """`transport.base.EpisodeSink` in memory."""
 
     def __init__(self) -> None:
         self.trajectories: list[Trajectory] = []
+        self.frames: dict[str, bytes] = {}
         self.on_add: Callable[[Trajectory], None] = lambda trajectory: None
 
-    def add(self, trajectory: Trajectory) -> None:
+    def add(self, trajectory: Trajectory, frames: Mapping[str, bytes]) -> None:
         self.on_add(trajectory)
+        self.frames |= frames
         self.trajectories.append(trajectory)
 
 
@@ -150,13 +243,13 @@ def make_batcher(
 
 
 def make_tools(decide: Any, *, clock: Callable[[], float] = lambda: 0.0) -> EpisodeTools:
-    return EpisodeTools(decide=decide, judge=judge_on_phone, clock=clock)
+    return EpisodeTools(decide=decide, clock=clock)
 
 
 def make_parts(
-    folder: Path, policy: Policy[Any], weights: Published, devices: list[SimDevice], config: Config | None = None
+    folder: Path, policy: Policy[Any], weights: Published, devices: Sequence[Device], config: Config | None = None
 ) -> WorkerParts:
-    """A worker on these phones that keeps its episodes in memory and ends in no time."""
+    """A worker on these devices that keeps its episodes in memory and ends in no time."""
     config = config or Config()
     batcher = make_batcher(policy, weights)
     return WorkerParts(
@@ -167,12 +260,23 @@ def make_parts(
         admission=Admission(config),
         tools=make_tools(batcher.decide),
         limits=LIMITS,
+        judge=AutoJudge(),
         sink=Kept(),
+        spool=Spool(folder / "spool", capacity=8),
         first_priority=lambda trajectory: 1.0,
         latest_version=lambda: weights.newest,
         log=EventLog(folder / "worker-0.jsonl"),
         drain_s=0.01,
     )
+
+
+async def play(id: str, device: Device, task: Task, tools: EpisodeTools, limits: EpisodeLimits = LIMITS) -> Played:
+    """One episode, judged as a worker has it judged."""
+    played = await run_episode(id, device, task, tools, limits)
+    if played.trajectory is None:
+        return played
+    verdict = await judge_attempt(AutoJudge(), attempt_of(played.trajectory), deadline_s=10.0)
+    return replace(played, trajectory=with_verdict(played.trajectory, verdict))
 
 
 async def until(holds: Callable[[], bool]) -> None:

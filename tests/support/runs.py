@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from distrl.experience.store import ExperienceStore
-from distrl.learner.checkpoint import CheckpointFolder
-from distrl.runtime.locks import held
-from distrl.runtime.run_folder import RunFolder
+from distrl.learner.checkpoint import from_files
+from distrl.runtime.run_folder import RunFolder, held
 from distrl.telemetry.events import read_events
-from distrl.telemetry.pulse import Heartbeat, read_heartbeat
+from distrl.telemetry.heartbeat import Heartbeat
+from distrl.transport.files import CheckpointFolder, FileHeartbeats
 
 PATIENCE_S = 180.0
 """Generous: on a busy machine, loading torch alone takes ten seconds, and several processes do."""
@@ -27,10 +27,10 @@ TINY = {
     "run.episodes": 60,
     "tasks.suite": "sim-start",
     "devices.per_worker": 3,
-    "devices.latency.profile": "instant",
+    "devices.sim.latency.profile": "instant",
     "rollout.workers": 2,
-    "policy.width": 16,
-    "policy.layers": 1,
+    "policy.pointer.width": 16,
+    "policy.pointer.layers": 1,
     "warm_start.demonstrations": 20,
     "warm_start.epochs": 1,
     "learner.first_update_episodes": 8,
@@ -42,7 +42,11 @@ TINY = {
     "runtime.heartbeat_s": 0.1,
     "runtime.silent_after_s": 60,
 }
-SLOW = {"devices.latency.profile": "emulator", "devices.latency.time_scale": 0.03, "devices.latency.stall_rate": 0}
+SLOW = {
+    "devices.sim.latency.profile": "emulator",
+    "devices.sim.latency.time_scale": 0.03,
+    "devices.sim.latency.stall_rate": 0,
+}
 """Phones that take long enough for something to happen in the middle of an episode."""
 
 
@@ -134,7 +138,7 @@ def num_episodes(run: RunFolder) -> int:
 
 def role_names(run: RunFolder) -> list[str]:
     """Every role that has spoken."""
-    return sorted(path.stem for path in run.pulses.glob("*.json"))
+    return sorted(path.stem for path in run.heartbeats.glob("*.json"))
 
 
 def living(run: RunFolder) -> list[str]:
@@ -144,7 +148,7 @@ def living(run: RunFolder) -> list[str]:
 
 def heartbeat(run: RunFolder, role: str) -> Heartbeat:
     """What a role said last."""
-    found = read_heartbeat(run.pulses, role)
+    found = FileHeartbeats(run.heartbeats).last(role)
     assert found is not None
     return found
 
@@ -157,9 +161,9 @@ def kill(run: RunFolder, role: str) -> int:
     return pid
 
 
-def reborn(run: RunFolder, role: str, than: int) -> bool:
-    """Whether a later life of a role has said something."""
-    found = read_heartbeat(run.pulses, role)
+def restarted(run: RunFolder, role: str, than: int) -> bool:
+    """Whether a later incarnation of a role has beaten."""
+    found = FileHeartbeats(run.heartbeats).last(role)
     return found is not None and found.pid != than
 
 
@@ -175,7 +179,9 @@ def check_exactly_once(run: RunFolder) -> int:
     assert set(acknowledged) <= set(finished)
     assert len(acknowledged) == len(set(acknowledged))
     assert set(acknowledged) <= {row.id for row in rows}
-    checkpoint = CheckpointFolder(run.checkpoints).newest()
-    assert checkpoint is not None
-    assert (checkpoint.state.episodes, checkpoint.state.cursor) == (len(rows), rows[-1].seq)
-    return len(rows)
+    played = [row for row in rows if row.source == "played"]
+    files = CheckpointFolder(run.checkpoints).newest()
+    assert files is not None
+    state = from_files(files).state
+    assert (state.episodes, state.cursor) == (len(played), rows[-1].seq)
+    return len(played)

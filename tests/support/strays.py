@@ -10,16 +10,16 @@ from random import Random
 from msgspec.structs import replace
 
 from distrl.cli.episode import random_agent
-from distrl.devices.sim.world import start_state
+from distrl.devices.sim.world import setup_of, start_state
 from distrl.policies.pointer.policy import NO_CHOICE
-from distrl.rollout.episode import run_episode
+from distrl.tasks.sim.judge import check_of
 from distrl.tasks.sim.oracle import Act, Oracle
 from distrl.tasks.sim.renaming import rename
 from distrl.tasks.sim.suites import suite
 from distrl.tasks.sim.templates import Draft, NoInstance, Template, seed_of
 from distrl.types import Decision, Observation, Task, Trajectory
-from support.lessons import tiny_policy
-from support.rollouts import LIMITS, a_phone, make_tools
+from support.batches import tiny_policy
+from support.rollouts import a_phone, make_tools, play
 
 LONG = 40
 
@@ -33,14 +33,14 @@ def play_as(task: Task, act: Act, *, id: str = "stray") -> Trajectory:
         choice = policy.imitate(seen, action) or NO_CHOICE
         return Decision(action=action, choice=choice, logp=-1.0, entropy=1.0, value=0.5), 0
 
-    played = asyncio.run(run_episode(id, a_phone(), task, make_tools(decide), LIMITS)).trajectory
+    played = asyncio.run(play(id, a_phone(), task, make_tools(decide))).trajectory
     assert played is not None
     return played
 
 
 def drawn_on(asked: Task, template: Template, turn: int = 0) -> Task | None:
     """A task of some template on the phone of another task, as that one begins; None where it has none."""
-    draft = Draft(asked.phone, seed_of("stray", asked.id, template.name, turn), "train")
+    draft = Draft(setup_of(asked).phone, seed_of("stray", asked.id, template.name, turn), "train")
     draft.tables = start_state(asked).tables
     try:
         template.fill(draft)
@@ -69,16 +69,18 @@ def _strays(name: str, names: int) -> Iterator[Trajectory]:
         asked = suite(name).task("train", index)
         asked = rename(asked, names + index) if names else asked
         done = drawn_on(asked, templates[(index + index // len(templates) + 1) % len(templates)])
-        if done is None or done.goal.impossible or done.start is not None or not _begins_so(asked, done):
+        if done is None or check_of(done).impossible or setup_of(done).start is not None or not _begins_so(asked, done):
             continue
         played = stray(asked, done, id=f"{name}-{index}")
-        if not played.verdict.success and played.ending.terminal:
+        if not played.verdict.success and played.ending.is_terminal:
             yield played
 
 
 def _begins_so(asked: Task, done: Task) -> bool:
     """Whether the phone of one task is what the other one would make of it."""
-    return start_state(asked).tables == start_state(replace(asked, setup=(*asked.setup, *done.setup))).tables
+    setup = setup_of(asked)
+    both = replace(setup, records=(*setup.records, *setup_of(done).records))
+    return start_state(asked).tables == start_state(replace(asked, setup=both)).tables
 
 
 @cache

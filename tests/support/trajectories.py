@@ -10,9 +10,11 @@ from distrl.types import (
     Ending,
     EndState,
     Finish,
-    Goal,
     Observation,
     Past,
+    SimCheck,
+    SimEnd,
+    SimSetup,
     Step,
     Tap,
     Task,
@@ -28,9 +30,8 @@ TASK = Task(
     template="wifi",
     split="train",
     instruction="Turn the Wi-Fi on",
-    phone=2,
-    seed=7,
-    goal=Goal(wants=(Want(table="settings", id="wifi", fields={"on": True, "level": 3, "share": 0.5}),)),
+    setup=SimSetup(phone=2, seed=7),
+    check=SimCheck(wants=(Want(table="settings", id="wifi", fields={"on": True, "level": 3, "share": 0.5}),)),
 )
 
 
@@ -59,8 +60,8 @@ def make_trajectory(id: str = "w0-1", *, num_steps: int = 4, success: bool = Tru
         task=TASK,
         steps=steps,
         ending=Ending.FINISHED,
-        verdict=Verdict(success=success, progress=1.0 if success else 0.25),
-        end=EndState(changes=(change,), claim=Finish()),
+        verdict=Verdict(outcome="success" if success else "failure", progress=1.0 if success else 0.25),
+        end=EndState(claim=Finish(), device=SimEnd(changes=(change,))),
         worker="w0",
         wall_s=2.5,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +27,11 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.dialects.catalogue import dialect
-from distrl.policies.vlm.album import Fetch
+from distrl.errors import StoreError
+from distrl.policies.base import FrameReader, PolicyContext
+from distrl.policies.dialects import dialect
 from distrl.policies.vlm.generation import Generate, generate
-from distrl.policies.vlm.policy import CPU, VlmPolicy
+from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.prompt import ROLE
 from distrl.types import Bounds, Observation, Past, Tap, UiElement
 
@@ -59,6 +60,7 @@ BODY: dict[str, Any] = {
     "bos_token_id": None,
     "eos_token_id": 1,
 }
+CPU = torch.device("cpu")
 LOUDER = 5.0
 """Fresh weights say almost the same whatever they see; larger ones do not."""
 
@@ -81,12 +83,12 @@ def tiny_vlm(
     family: str = "text",
     *,
     seed: int = 0,
-    fetch: Fetch | None = None,
+    frames: FrameReader | None = None,
     generate: Generate | None = generate,
     device: torch.device = CPU,
     **settings: Any,
 ) -> VlmPolicy:
-    """A policy over the tiny model of `family`, which finds its pictures in `PICTURES` unless told otherwise."""
+    """A policy over the tiny model of `family`, which finds its screenshots in `PICTURES` by default."""
     torch.set_num_threads(1)
     small: dict[str, Any] = {"pictures": family != "text", "gradient_checkpointing": False}
     small |= {
@@ -97,7 +99,8 @@ def tiny_vlm(
         "value_width": 8,
     }
     config = VlmConfig(**{**small, **settings})
-    return VlmPolicy(config, seed=seed, fetch=fetch or PICTURES.__getitem__, device=device, generate=generate)
+    context = PolicyContext(frames=frames or NamedFrames(PICTURES), device=device, seed=seed)
+    return VlmPolicy(config, context, generate=generate)
 
 
 def shake(policy: VlmPolicy, *, by: float = 0.1, seed: int = 0) -> VlmPolicy:
@@ -108,6 +111,19 @@ def shake(policy: VlmPolicy, *, by: float = 0.1, seed: int = 0) -> VlmPolicy:
             if weights.requires_grad:
                 weights.add_(by * torch.randn(weights.shape, generator=generator))
     return policy
+
+
+class NamedFrames:
+    """`FrameReader` over a mapping; counts how often each was read."""
+
+    def __init__(self, frames: Mapping[str, bytes]) -> None:
+        self._frames, self.read = frames, list[str]()
+
+    def get(self, reference: str) -> bytes:
+        self.read.append(reference)
+        if reference not in self._frames:
+            raise StoreError(f"{reference} is gone", fix="copy it back")
+        return self._frames[reference]
 
 
 def picture(width: int, height: int, *, mode: str = "RGB", format: str = "PNG", seed: int = 0) -> bytes:
@@ -163,10 +179,10 @@ def _tokenizer(signs: list[str], *, end: str, template: str | None) -> Any:
 def _qwen(folder: Path, make: type[Any], patch: int, text: dict[str, Any], vision: dict[str, Any]) -> Any:
     tokenizer = _tokenizer(QWEN_SIGNS, end="<|im_end|>", template=CHATML)
     start, end, image, video = tokenizer.convert_tokens_to_ids(QWEN_SIGNS[:4])
-    eye = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64}
+    tower = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64}
     config = make(
         text_config={**BODY, "vocab_size": len(tokenizer), **text},
-        vision_config={**eye, "patch_size": patch, "spatial_merge_size": 2, **vision},
+        vision_config={**tower, "patch_size": patch, "spatial_merge_size": 2, **vision},
         image_token_id=image,
         video_token_id=video,
         vision_start_token_id=start,

@@ -17,66 +17,69 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
-from distrl.algorithms.losses import value_loss
+from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss, loss_of, value_loss
+from distrl.algorithms.batch import TrainBatch, mean_over
 from distrl.algorithms.targets import Targets, retrace
-from distrl.config.schema import AlgorithmConfig
+from distrl.config.schema import ARideConfig
 
 ALMOST_ONE = 1.0 - 1e-4
 """Shrinks the probability in the invalid-action term, so that its gradient stays finite and never vanishes."""
 
 
-class ARide:
+class ARide(Algorithm):
     """The algorithm with its switches set."""
 
-    critic = NO_CRITIC
-    proximal_every_updates = 0
+    def __init__(self, settings: ARideConfig, context: AlgorithmContext) -> None:
+        super().__init__(settings, context)
+        self._config, self.gamma, self.rho_max = settings, settings.gamma, settings.rho_max
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        self._config = config
-
-    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
+    def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+        """Policy, value, entropy and unlikelihood terms; the policy waits until the critic is warm."""
         config = self._config
-        targets = self._targets(lesson)
-        policy = self._policy_loss(lesson, targets)
-        critic = value_loss(lesson.value_logit_BT, targets.value_BT, lesson.tells_BT)
-        entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
-        invalid = push_down(lesson, self._bad(lesson))
+        targets = self._targets(batch)
+        policy = self._policy_loss(batch, targets)
+        critic = value_loss(batch.value_logit_BT, targets.value_BT, batch.value_mask_BT)
+        entropy = mean_over(batch.entropy_BT, batch.mask_BT)
+        invalid = unlikelihood(batch, self._bad(batch))
         acting = policy - config.entropy_weight * entropy + config.invalid_weight * invalid
         warm = updates >= config.critic_warmup_updates
         total = config.value_weight * critic + (acting if warm else 0.0)
         return loss_of(
-            lesson, targets.td_BT, policy=policy, value=critic, entropy=entropy, invalid=invalid, total=total
+            batch,
+            targets.td_BT,
+            total=total,
+            losses={"policy": policy, "value": critic, "invalid": invalid},
+            metrics={"entropy": entropy},
         )
 
-    def _targets(self, lesson: Lesson) -> Targets:
+    def _targets(self, batch: TrainBatch) -> Targets:
         config = self._config
-        ratio_BT = self._ratio(lesson, used=config.importance != "none")
-        course = msgspec.structs.replace(lesson.course, ratio_BT=ratio_BT)
-        return retrace(course, gamma=config.gamma, trace=config.trace, rho_max=config.rho_max)
+        ratio_BT = self._ratio(batch, used=config.importance != "none")
+        inputs = msgspec.structs.replace(batch.return_inputs, ratio_BT=ratio_BT)
+        return retrace(inputs, gamma=config.gamma, lambda_=config.lambda_, rho_max=config.rho_max)
 
-    def _bad(self, lesson: Lesson) -> Tensor:
-        """Steps that are bad for certain: what the device refused, and where asked what came to nothing."""
-        bad_BT = ~lesson.valid_BT
-        if self._config.push_down == "certain":
+    def _bad(self, batch: TrainBatch) -> Tensor:
+        """Steps that are bad for certain: what the device refused and, where asked, no-ops and false claims of failures."""
+        bad_BT = ~batch.valid_BT
+        if self._config.unlikelihood == "certain":
             bad_BT = (
                 bad_BT
-                | (~lesson.changed_BT & (lesson.success_B[:, None] == 0) & ~_last(lesson))
-                | lesson.false_claim_BT
+                | (~batch.changed_BT & ((batch.success_B == 0) & batch.known_B)[:, None] & ~_last(batch))
+                | batch.false_claim_BT
             )
-        return lesson.mask_BT & bad_BT
+        return batch.mask_BT & bad_BT
 
-    def _ratio(self, lesson: Lesson, *, used: bool) -> Tensor:
-        return lesson.ratio_BT if used else lesson.mask_BT.float()
+    def _ratio(self, batch: TrainBatch, *, used: bool) -> Tensor:
+        return batch.ratio_BT if used else batch.mask_BT.float()
 
-    def _policy_loss(self, lesson: Lesson, targets: Targets) -> Tensor:
-        ratio_BT = self._ratio(lesson, used=self._config.importance == "full").clamp(max=self._config.rho_max)
-        credit_BT = self._credit(targets.advantage_BT, lesson.tells_BT)
-        if self._config.learn_from == "successes":
-            credit_BT = torch.where(lesson.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))
+    def _policy_loss(self, batch: TrainBatch, targets: Targets) -> Tensor:
+        ratio_BT = self._ratio(batch, used=self._config.importance == "full").clamp(max=self._config.rho_max)
+        credit_BT = self._credit(targets.advantage_BT, batch.value_mask_BT)
+        if self._config.positive_only:
+            credit_BT = torch.where(batch.success_B[:, None] > 0, credit_BT, credit_BT.clamp(max=0.0))
         # The critic knows nothing of examples, so its advantage says nothing against them.
-        credit_BT = torch.where(lesson.example_B[:, None], 1.0, credit_BT)
-        return -mean_over(lesson.weight_B[:, None] * ratio_BT * credit_BT * lesson.logp_BT, lesson.teaches_BT)
+        credit_BT = torch.where(batch.example_B[:, None], 1.0, credit_BT)
+        return -mean_over(batch.weight_B[:, None] * ratio_BT * credit_BT * batch.logp_BT, batch.policy_mask_BT)
 
     def _credit(self, advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """What each action's log-probability is multiplied with."""
@@ -88,13 +91,13 @@ class ARide:
         return advantage_BT.clamp(min=0.0) if config.advantage == "positive" else advantage_BT
 
 
-def _last(lesson: Lesson) -> Tensor:
+def _last(batch: TrainBatch) -> Tensor:
     """True on the last step of each episode."""
-    ahead_BT = torch.cat([lesson.mask_BT[:, 1:], torch.zeros_like(lesson.mask_BT[:, :1])], dim=1)
-    return lesson.mask_BT & ~ahead_BT
+    ahead_BT = torch.cat([batch.mask_BT[:, 1:], torch.zeros_like(batch.mask_BT[:, :1])], dim=1)
+    return batch.mask_BT & ~ahead_BT
 
 
-def push_down(lesson: Lesson, bad_BT: Tensor) -> Tensor:
-    """-log(1 - pi(a)) over the bad steps."""
-    chance_BT = lesson.logp_BT.exp() * ALMOST_ONE
+def unlikelihood(batch: TrainBatch, bad_BT: Tensor) -> Tensor:
+    """The unlikelihood loss, -log(1 - pi(a)), over the bad steps."""
+    chance_BT = batch.logp_BT.exp() * ALMOST_ONE
     return mean_over(-torch.log1p(-chance_BT), bad_BT)

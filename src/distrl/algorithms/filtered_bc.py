@@ -8,24 +8,25 @@ nothing; it feeds the sampler's priorities where `replay.td_weight` is above 0.
 
 from __future__ import annotations
 
-from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
-from distrl.algorithms.losses import outcome_loss
-from distrl.config.schema import AlgorithmConfig
+from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss, loss_of, outcome_loss
+from distrl.algorithms.batch import TrainBatch, mean_over
+from distrl.config.schema import FilteredBCConfig
 
 
-class FilteredBC:
+class FilteredBC(Algorithm):
     """Imitates successes."""
 
-    critic = NO_CRITIC
-    proximal_every_updates = 0
+    def __init__(self, settings: FilteredBCConfig, context: AlgorithmContext) -> None:
+        super().__init__(settings, context)
+        self._config, self.gamma = settings, settings.gamma
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        self._config = config
-
-    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
-        worth_BT = lesson.teaches_BT & (lesson.success_B[:, None] > 0)
-        policy = -mean_over(lesson.logp_BT, worth_BT)
-        value, missed_BT = outcome_loss(lesson)
-        entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
+    def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+        """Maximum likelihood on successes, and a critic of the outcome."""
+        worth_BT = batch.policy_mask_BT & (batch.success_B[:, None] > 0)
+        policy = -mean_over(batch.logp_BT, worth_BT)
+        value, missed_BT = outcome_loss(batch)
+        entropy = mean_over(batch.entropy_BT, batch.mask_BT)
         total = policy + self._config.value_weight * value
-        return loss_of(lesson, missed_BT, policy=policy, value=value, entropy=entropy, total=total)
+        return loss_of(
+            batch, missed_BT, total=total, losses={"policy": policy, "value": value}, metrics={"entropy": entropy}
+        )

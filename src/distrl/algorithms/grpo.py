@@ -1,6 +1,6 @@
 """GRPO (arXiv 2402.03300) over groups of episodes of one task, with the decoupled clipping of `ppo`.
 
-    L = - mean( w_tau near_t min(prox/mu, rho_max) min( ratio_t A, clip(ratio_t, 1 - eps, 1 + eps) A ) )
+    L = - mean( w_tau m_t min(prox/mu, rho_max) min( ratio_t A, clip(ratio_t, 1 - eps, 1 + eps) A ) )
         - beta mean( H(pi(.|s_t)) )
         + k_v  mean( cross-entropy( V(s_t), R ) )
 
@@ -15,46 +15,46 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
-from distrl.algorithms.losses import outcome_loss
-from distrl.algorithms.ppo import clipped_gain, within_reach
-from distrl.config.schema import AlgorithmConfig
+from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss, loss_of, outcome_loss
+from distrl.algorithms.batch import TrainBatch, mean_over
+from distrl.algorithms.ppo import clipped_gain, trust_region_mask
+from distrl.config.schema import GRPOConfig
 
 EPS = 1e-4
 
 
-class GRPO:
-    """Clipped policy gradient; the other attempts at a task stand in for a critic."""
+class GRPO(Algorithm):
+    """Clipped policy gradient; the other attempts at a task take the place of a critic."""
 
-    critic = NO_CRITIC
+    def __init__(self, settings: GRPOConfig, context: AlgorithmContext) -> None:
+        super().__init__(settings, context)
+        self._config, self.gamma, self.rho_max = settings, settings.gamma, settings.rho_max
+        self.proximal_every_updates = settings.every_updates
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        self._config = config
-
-    @property
-    def proximal_every_updates(self) -> int:
-        return self._config.proximal.every_updates
-
-    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
+    def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+        """The clipped surrogate over compared episodes, the entropy bonus and a critic of the outcome."""
         config = self._config
-        compared_BT = (lesson.group_std_B > 0)[:, None] & lesson.mask_BT
-        advantage_BT = group_advantage(lesson)[:, None]
-        gain_BT = clipped_gain(lesson, advantage_BT, config)
-        policy = -mean_over(gain_BT, compared_BT & lesson.attempts_BT)
-        bonus = config.entropy_weight * mean_over(lesson.entropy_BT, compared_BT)
-        value, missed_BT = outcome_loss(lesson)
+        compared_BT = ((batch.group_std_B > 0) & batch.known_B)[:, None] & batch.mask_BT
+        advantage_BT = group_advantage(batch)[:, None]
+        gain_BT = clipped_gain(batch, advantage_BT, config)
+        policy = -mean_over(gain_BT, compared_BT & batch.attempts_BT)
+        bonus = config.entropy_weight * mean_over(batch.entropy_BT, compared_BT)
+        value, missed_BT = outcome_loss(batch)
         return loss_of(
-            lesson,
+            batch,
             missed_BT,
-            policy=policy,
-            value=value,
-            entropy=mean_over(lesson.entropy_BT, lesson.mask_BT),
-            compared=mean_over(compared_BT.float(), lesson.mask_BT),
-            near=mean_over(within_reach(lesson, advantage_BT, config).float(), compared_BT & lesson.attempts_BT),
             total=policy - bonus + config.value_weight * value,
+            losses={"policy": policy, "value": value},
+            metrics={
+                "entropy": mean_over(batch.entropy_BT, batch.mask_BT),
+                "compared_share": mean_over(compared_BT.float(), batch.mask_BT),
+                "trust_region_share": mean_over(
+                    trust_region_mask(batch, advantage_BT, config).float(), compared_BT & batch.attempts_BT
+                ),
+            },
         )
 
 
-def group_advantage(lesson: Lesson) -> Tensor:
+def group_advantage(batch: TrainBatch) -> Tensor:
     """How much better each episode went than its group, in deviations; means nothing where the group has no spread."""
-    return (lesson.success_B - lesson.group_mean_B) / (lesson.group_std_B + EPS)
+    return (batch.success_B - batch.group_mean_B) / (batch.group_std_B + EPS)

@@ -1,13 +1,13 @@
 """PPO with decoupled clipping (arXiv 2110.00641; for asynchronous training, arXiv 2505.24298).
 
-    L = - mean( w_tau near_t min(prox/mu, rho_max) min( ratio_t A_t, clip(ratio_t, 1 - eps, 1 + eps) A_t ) )
+    L = - mean( w_tau m_t min(prox/mu, rho_max) min( ratio_t A_t, clip(ratio_t, 1 - eps, 1 + eps) A_t ) )
         + k_v  mean( cross-entropy( V(s_t), clip(v_t, 0, 1) ) )
         - beta mean( H(pi(.|s_t)) )
 
 Three policies: mu acted, prox is the policy of a few updates ago, pi is trained. ratio_t = pi(a_t|s_t) / prox(a_t|s_t)
-keeps the steps small however old the data is, prox/mu corrects for its age. near_t is 0 where pi/mu is beyond its reach
-and A_t would drive it further: what an action was worth to mu says little about a policy far from mu. A_t is the
-generalised advantage estimate, with mean 0 and deviation 1 over the lesson, v_t the lambda return.
+keeps the steps small however old the data is, prox/mu corrects for its age. m_t is the trust-region mask: 0 where pi/mu
+has left the trust region around mu and A_t would drive it further out, since A_t says little about a policy far from mu. A_t is the
+generalised advantage estimate, with mean 0 and deviation 1 over the batch, v_t the lambda return.
 docs/algorithms/ppo.md says what differs and why.
 """
 
@@ -18,67 +18,72 @@ from math import log, log1p
 import torch
 from torch import Tensor
 
-from distrl.algorithms.base import NO_CRITIC, Lesson, Loss, loss_of, mean_over
-from distrl.algorithms.losses import value_loss
+from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss, loss_of, value_loss
+from distrl.algorithms.batch import TrainBatch, mean_over
 from distrl.algorithms.targets import lambda_returns
-from distrl.config.schema import AlgorithmConfig
+from distrl.config.schema import PPOConfig, ProximalConfig
 
 SMALLEST_DEVIATION = 1e-6
 
 
-class PPO:
+class PPO(Algorithm):
     """Clipped policy gradient with a critic."""
 
-    critic = NO_CRITIC
+    def __init__(self, settings: PPOConfig, context: AlgorithmContext) -> None:
+        super().__init__(settings, context)
+        self._config, self.gamma, self.rho_max = settings, settings.gamma, settings.rho_max
+        self.proximal_every_updates = settings.every_updates
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        self._config = config
-
-    @property
-    def proximal_every_updates(self) -> int:
-        return self._config.proximal.every_updates
-
-    def loss(self, lesson: Lesson, *, updates: int) -> Loss:
+    def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+        """The clipped surrogate, the critic's loss and the entropy bonus; the policy waits until the critic is warm."""
         config = self._config
-        targets = lambda_returns(lesson.course, gamma=config.gamma, trace=config.trace)
-        advantage_BT = normalised(targets.advantage_BT, lesson.attempts_BT)
-        policy = -mean_over(clipped_gain(lesson, advantage_BT, config), lesson.attempts_BT)
-        value = value_loss(lesson.value_logit_BT, targets.value_BT, lesson.tells_BT)
-        entropy = mean_over(lesson.entropy_BT, lesson.mask_BT)
+        targets = lambda_returns(batch.return_inputs, gamma=config.gamma, lambda_=config.lambda_)
+        advantage_BT = normalised(targets.advantage_BT, batch.attempts_BT)
+        policy = -mean_over(clipped_gain(batch, advantage_BT, config), batch.attempts_BT)
+        value = value_loss(batch.value_logit_BT, targets.value_BT, batch.value_mask_BT)
+        entropy = mean_over(batch.entropy_BT, batch.mask_BT)
         acting = policy - config.entropy_weight * entropy
         warm = updates >= config.critic_warmup_updates
         return loss_of(
-            lesson,
+            batch,
             targets.td_BT,
-            policy=policy,
-            value=value,
-            entropy=entropy,
-            near=mean_over(within_reach(lesson, advantage_BT, config).float(), lesson.attempts_BT),
             total=config.value_weight * value + (acting if warm else 0.0),
+            losses={"policy": policy, "value": value},
+            metrics={
+                "entropy": entropy,
+                "trust_region_share": mean_over(
+                    trust_region_mask(batch, advantage_BT, config).float(), batch.attempts_BT
+                ),
+            },
         )
 
 
-def clipped_gain(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) -> Tensor:
+def clipped_gain(batch: TrainBatch, advantage_BT: Tensor, config: ProximalConfig) -> Tensor:
     """What is gained on each step by moving away from the proximal policy, no further than the clip allows."""
-    ratio_BT, clip = (lesson.logp_BT - lesson.proximal_logp_BT).exp(), config.proximal.clip
+    ratio_BT, clip = (batch.logp_BT - batch.proximal_logp_BT).exp(), config.clip
     clipped_BT = ratio_BT.clamp(1.0 - clip, 1.0 + clip)
     gain_BT = (ratio_BT * advantage_BT).minimum(clipped_BT * advantage_BT)
-    return lesson.weight_B[:, None] * age(lesson, config) * within_reach(lesson, advantage_BT, config) * gain_BT
+    return (
+        batch.weight_B[:, None]
+        * behaviour_weight(batch, config)
+        * trust_region_mask(batch, advantage_BT, config)
+        * gain_BT
+    )
 
 
-def age(lesson: Lesson, config: AlgorithmConfig) -> Tensor:
-    """The ratio that corrects for the age of the data; 1 with `importance` "none"."""
+def behaviour_weight(batch: TrainBatch, config: ProximalConfig) -> Tensor:
+    """The behaviour importance weight prox/mu, which corrects for the age of the data; 1 with `importance` "none"."""
     if config.importance == "none":
-        return torch.ones_like(lesson.proximal_logp_BT)
-    return (lesson.proximal_logp_BT - lesson.behaviour_logp_BT).clamp(max=log(config.rho_max)).exp()
+        return torch.ones_like(batch.proximal_logp_BT)
+    return (batch.proximal_logp_BT - batch.behaviour_logp_BT).clamp(max=log(config.rho_max)).exp()
 
 
-def within_reach(lesson: Lesson, advantage_BT: Tensor, config: AlgorithmConfig) -> Tensor:
-    """False for steps that are further from the policy that acted than they may be, and would go further still."""
-    gone_BT, reach = (lesson.logp_BT - lesson.behaviour_logp_BT).detach(), config.proximal.reach
-    if config.importance == "none" or not reach:
-        return torch.ones_like(gone_BT, dtype=torch.bool)
-    return gone_BT * advantage_BT.sign() <= log1p(reach)
+def trust_region_mask(batch: TrainBatch, advantage_BT: Tensor, config: ProximalConfig) -> Tensor:
+    """The trust region around the policy that acted: False for steps outside of it that would be driven further out."""
+    moved_BT, radius = (batch.logp_BT - batch.behaviour_logp_BT).detach(), config.trust_region
+    if config.importance == "none" or not radius:
+        return torch.ones_like(moved_BT, dtype=torch.bool)
+    return moved_BT * advantage_BT.sign() <= log1p(radius)
 
 
 def normalised(x_BT: Tensor, mask_BT: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""What every benchmark takes and gives, and how its figures are kept.
+"""The interface of benchmarks, their names, and their results files.
 
-A benchmark is a module `distrl.bench.<name>` with `run(options) -> Struct`; the fields of the struct are the names
-in the published results. Results are kept as `<folder>/<name>.json` together with what it takes to repeat them.
+A benchmark is a module with `run(options) -> Struct`, named in `BENCHES`; the fields of the struct are the names in the
+published results. Results are written to `<folder>/<name>.json` together with what it takes to repeat them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import sys
 from datetime import UTC, datetime
 from importlib import import_module
@@ -23,28 +22,45 @@ from distrl.config.schema import Config
 from distrl.errors import StoreError, UsageError, closest
 
 QUICK = "--quick"
-RUNS = re.compile(r"^def run\(", re.MULTILINE)
+BENCHES = {
+    "ablation": "learning.ablation",
+    "collection": "system.collection",
+    "efficiency": "learning.efficiency",
+    "first_run": "system.first_run",
+    "fixed_seed": "learning.fixed_seed",
+    "kills": "system.kills",
+    "replay": "system.replay",
+    "sim": "system.sim",
+    "staleness": "learning.staleness",
+    "success": "learning.success",
+    "timed_tuning": "learning.timed_tuning",
+    "tuning": "learning.tuning",
+    "vlm": "vlm.speed",
+    "weights": "system.weights",
+}
+"""By the name on the command line, the module below `distrl.bench`; none is imported before it is asked for."""
 
 
 class BenchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the caller may decide about a measurement."""
+    """The flags of `distrl bench`."""
 
     quick: bool = False
     """A shorter measurement with wider error."""
     seeds: int = 0
-    """Repetitions with different seeds; 0: as many as the benchmark thinks right."""
+    """Repetitions with different seeds; 0: the benchmark's own number."""
     out: Path | None = None
-    """Folder for the results file, and for pictures where a benchmark draws them; None: keep nothing."""
+    """Folder for the results file and plots; None: write nothing."""
 
 
 class Bench(Protocol):
-    """What a benchmark's module looks like."""
+    """What a benchmark's module defines."""
 
-    def run(self, options: BenchOptions) -> msgspec.Struct: ...
+    def run(self, options: BenchOptions) -> msgspec.Struct:
+        """Measure, and return the values for the results file."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures were measured on, without anything that names the computer."""
+    """The machine of a measurement, without anything that identifies the computer."""
 
     system: str
     processor: str
@@ -53,8 +69,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands beside the figures in a results file."""
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """What a results file holds besides the results: all that is needed to repeat them."""
 
     bench: str
     command: str
@@ -65,19 +81,19 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names() -> list[str]:
-    """Every benchmark there is: the modules here that define `run`, found without importing any."""
-    return sorted(file.stem for file in Path(__file__).parent.glob("*.py") if RUNS.search(file.read_text("utf-8")))
+    """Every benchmark there is, in alphabetical order."""
+    return sorted(BENCHES)
 
 
 def find(name: str) -> Bench:
     """The benchmark with this name, or an error that names the others."""
-    if name not in names():
+    if name not in BENCHES:
         raise UsageError(f"no benchmark is called {name!r}", expected=closest(name, names()), fix="distrl bench --help")
-    return cast(Bench, import_module(f"distrl.bench.{name}"))
+    return cast(Bench, import_module(f"distrl.bench.{BENCHES[name]}"))
 
 
 def machine() -> Machine:
-    """This machine, in the words of a results file."""
+    """This machine, as in a results file."""
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
         processor=_processor(),
@@ -93,7 +109,7 @@ def num_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Memory of the machine; 0 where the system does not tell."""
+    """Memory of the machine; 0 where the system does not say."""
     if sys.platform == "win32":
         return 0
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -108,8 +124,8 @@ def _processor() -> str:
     return next(found, platform.processor() or "unknown")
 
 
-def refuse_to_mix(folder: Path, name: str, *, quick: bool = False) -> Path:
-    """The file for the results of `name` in `folder`, unless it holds something else, or what is worth more."""
+def results_file(folder: Path, name: str, *, quick: bool = False) -> Path:
+    """The file for the results of `name` in `folder`; raises where it holds something else, or would lose a full measurement."""
     file = folder / f"{name}.json"
     _check_folder(folder)
     if not file.exists():
@@ -125,7 +141,7 @@ def refuse_to_mix(folder: Path, name: str, *, quick: bool = False) -> Path:
         )
     if quick and whole:
         raise StoreError(
-            f"{file} holds a whole measurement, which a quick one would replace",
+            f"{file} holds a full measurement, which a quick one would replace",
             expected="a folder of its own",
             fix="another --out",
         )
@@ -133,7 +149,7 @@ def refuse_to_mix(folder: Path, name: str, *, quick: bool = False) -> Path:
 
 
 def _check_folder(folder: Path) -> None:
-    """Make the folder, or say why results cannot be kept in it: a long measurement must not be lost to that."""
+    """Create the folder, or raise before a long measurement whose results could not be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -142,9 +158,9 @@ def _check_folder(folder: Path) -> None:
         raise UsageError(f"{folder} cannot be written to", expected="a folder of yours", fix="another --out")
 
 
-def keep(result: msgspec.Struct, kept: Kept, file: Path) -> None:
-    """Write the figures and what it takes to repeat them, whole or not at all."""
-    whole = {**msgspec.to_builtins(kept), **msgspec.to_builtins(result)}
+def write_results(result: msgspec.Struct, provenance: Provenance, file: Path) -> None:
+    """Write the results and what it takes to repeat them, whole or not at all."""
+    whole = {**msgspec.to_builtins(provenance), **msgspec.to_builtins(result)}
     fresh = file.with_suffix(".json.new")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -156,9 +172,9 @@ def keep(result: msgspec.Struct, kept: Kept, file: Path) -> None:
         ) from None
 
 
-def describe(name: str, command: str, options: BenchOptions, result: msgspec.Struct) -> Kept:
-    """What is kept beside `result`."""
-    return Kept(
+def provenance_of(name: str, command: str, options: BenchOptions, result: msgspec.Struct) -> Provenance:
+    """What is written beside `result`."""
+    return Provenance(
         bench=name,
         command=command,
         machine=machine(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from distrl.bench.base import QUICK, BenchOptions, describe, find, keep, names, refuse_to_mix
+from distrl.bench.base import QUICK, BenchOptions, find, names, provenance_of, results_file, write_results
 from distrl.cli.main import console, print_json
 from distrl.errors import UsageError
 
@@ -31,11 +31,11 @@ def run(args: argparse.Namespace) -> int:
     bench = find(args.name)
     options = BenchOptions(quick=args.quick, seeds=args.seeds, out=args.out)
     # Before the measurement, so that a long one is not lost to a wrong folder.
-    file = refuse_to_mix(args.out, args.name, quick=args.quick) if args.out else None
+    file = results_file(args.out, args.name, quick=args.quick) if args.out else None
     result = bench.run(options)
     _print_table(args.name, result)
     if file is not None:
-        keep(result, describe(args.name, _command(args), options, result), file)
+        write_results(result, provenance_of(args.name, _command(args), options, result), file)
         print(f"kept in {file}")
     if args.json:
         print_json(result)

@@ -12,7 +12,7 @@ from distrl.cli.train import check_settings
 from distrl.config.load import Loaded, config_hash, load
 from distrl.config.reference import flatten, reference, settings
 from distrl.errors import UsageError
-from distrl.types import Value
+from distrl.types import SettingValue
 
 TAKES_CONFIG = True
 
@@ -20,7 +20,7 @@ TAKES_CONFIG = True
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """One value, as `--json` gives it."""
 
-    value: Value
+    value: SettingValue
     source: str
     meaning: str
 
@@ -63,10 +63,14 @@ def _print_table(loaded: Loaded) -> None:
     for key, value in flatten(loaded.config).items():
         source = loaded.sources[key]
         style = "" if source == "default" else "bold"
-        table.add_row(key, _plain(value), source, settings()[key].meaning, style=style)
+        table.add_row(
+            key, _plain(value), source, settings()[key].meaning if key in settings() else "of a plug-in", style=style
+        )
     console().print(table)
     print(f"config_hash {config_hash(loaded.config)}")
 
 
-def _plain(value: Value) -> str:
+def _plain(value: SettingValue) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_plain, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

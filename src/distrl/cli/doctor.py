@@ -96,7 +96,7 @@ def attempt(name: str, fix: str, probe: Probe) -> Check:
         return Check(name=name, ok=True, seen=probe(), fix="")
     except DistrlError as error:
         return Check(name=name, ok=False, seen=error.seen, fix=error.fix or fix)
-    except Exception as error:
+    except Exception as error:  # a probe may raise anything, and every other check still has to be made
         return Check(name=name, ok=False, seen=str(error).strip()[-300:] or type(error).__name__, fix=fix)
 
 
@@ -197,14 +197,16 @@ def _phone() -> str:
 
 
 def _drawing() -> str:
-    from distrl.devices.sim.render import draw
-    from distrl.devices.sim.world import start_state
-    from distrl.tasks.sim.suites import suite
+    from distrl.config.schema import DevicesConfig
+    from distrl.devices.base import Fleet, find_devices
+    from distrl.rollout.stepping import SteppedEpisode
+    from distrl.tasks.base import suite
 
-    state = start_state(suite("sim-general").task("test", 0))
+    (phone,) = find_devices(DevicesConfig(), Fleet(owner="doctor", count=1, seed=0, purpose="evaluation"))
+    episode = SteppedEpisode(phone, suite("sim-general").task("test", 0), history=0)
     began = time.perf_counter()
-    picture = draw(state)
-    return f"{picture.width}×{picture.height} in {(time.perf_counter() - began) * 1000:.0f} ms"
+    screen = episode.capture(screenshot=True)
+    return f"{screen.width_px}×{screen.height_px} in {(time.perf_counter() - began) * 1000:.0f} ms"
 
 
 def _terminal() -> str:

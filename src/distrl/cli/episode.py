@@ -1,23 +1,26 @@
-"""One episode played aloud: every screen is printed and drawn to a PNG, every action named, the verdict at the end."""
+"""One episode played aloud: every screen is printed and drawn to a PNG, every action named, the verdict at the end.
+
+Who plays is the oracle, a random agent, or a person who types actions on the numbered elements of a screen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from random import Random
 
 import msgspec
 
-from distrl.cli.hand import HELP, SWIPES, Quit, read_action
-from distrl.config.schema import WildConfig
-from distrl.devices.sim.layout import elements_of
-from distrl.devices.sim.phone import Outcome, perform, show
-from distrl.devices.sim.state import PhoneState, end_state
-from distrl.devices.sim.world import start_state
-from distrl.errors import StoreError
-from distrl.tasks.sim.judge import judge
-from distrl.tasks.sim.oracle import Oracle
+from distrl.config.schema import DevicesConfig, JudgeConfig, PerturbationConfig, SimConfig
+from distrl.devices.base import Fleet, Performed, find_devices
+from distrl.errors import StoreError, UsageError, closest
+from distrl.rollout.stepping import SteppedEpisode
+from distrl.tasks.judges import find_judge
+from distrl.tasks.sim.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP, Oracle
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, Task, TypeText, UiElement, Verdict, Wait
+
+HISTORY = 6
 
 Agent = Callable[[tuple[UiElement, ...]], Action]
 
@@ -53,35 +56,35 @@ def random_agent(random: Random) -> Agent:
     return act
 
 
-def play_aloud(task: Task, agent: Agent, wild: WildConfig, out: Path) -> Aloud:
+def play_aloud(task: Task, agent: Agent, perturbations: PerturbationConfig, out: Path) -> Aloud:
     """Play `task` until a claim, the step limit or the player's leaving."""
-    start = state = start_state(task, wild)
+    devices = DevicesConfig(sim=SimConfig(perturbations=perturbations))
+    (device,) = find_devices(devices, Fleet(owner="try", count=1, seed=0, purpose="evaluation"))
+    episode = SteppedEpisode(device, task, history=HISTORY)
     print(f"{task.id} ({task.template}): {task.instruction}")
-    num_steps = 0
-    _draw(state, out, num_steps)
-    while state.claim is None and num_steps < task.max_steps:
-        screen = show(state)
-        elements = elements_of(screen, state.focus)
-        _print_screen(num_steps, elements)
+    _save_screen(episode, out)
+    while not episode.over:
+        seen = episode.observe()
+        _print_screen(episode.num_steps, seen.elements)
         try:
-            action = agent(elements)
+            action = agent(seen.elements)
         except Quit:
             break
-        outcome = perform(state, screen, action)
-        _print_action(action, elements, outcome)
-        state, num_steps = outcome.state, num_steps + 1
-        _draw(state, out, num_steps)
-    verdict = judge(task, start, end_state(start, state))
-    _print_verdict(verdict, out, num_steps)
-    return Aloud(task=task.id, instruction=task.instruction, steps=num_steps, verdict=verdict, screens=str(out))
+        _print_action(action, seen.elements, episode.act(seen, action))
+        _save_screen(episode, out)
+    verdict = episode.verdict(find_judge(JudgeConfig()))
+    _print_verdict(verdict, out, episode.num_steps)
+    steps = episode.num_steps
+    return Aloud(task=task.id, instruction=task.instruction, steps=steps, verdict=verdict, screens=str(out))
 
 
-def _draw(state: PhoneState, out: Path, number: int) -> None:
-    from distrl.devices.sim.render import draw
+def _save_screen(episode: SteppedEpisode, out: Path) -> None:
+    from PIL import Image
 
+    picture = Image.open(BytesIO(episode.capture(screenshot=True).screenshot))
     try:
         out.mkdir(parents=True, exist_ok=True)
-        draw(state).save(out / f"step-{number:02d}.png")
+        picture.save(out / f"step-{episode.num_steps:02d}.png")
     except OSError as error:
         raise StoreError(
             f"cannot write pictures to {out}: {error.strerror}", fix="--out FOLDER that you may write to"
@@ -105,8 +108,8 @@ def _marks(element: UiElement) -> str:
     return f"  [{shown}]" if shown else ""
 
 
-def _print_action(action: Action, elements: tuple[UiElement, ...], outcome: Outcome) -> None:
-    note = f"  ({'no effect' if outcome.valid else 'invalid'}: {outcome.why})" if outcome.why else ""
+def _print_action(action: Action, elements: tuple[UiElement, ...], performed: Performed) -> None:
+    note = f"  ({'no effect' if performed.valid else 'invalid'}: {performed.why})" if performed.why else ""
     print(f"→ {in_words(action, elements)}{note}")
 
 
@@ -146,3 +149,81 @@ def _print_verdict(verdict: Verdict, out: Path, num_steps: int) -> None:
     for effect in verdict.side_effects:
         print(f"side effect: {effect}")
     print(f"{num_steps + 1} screens in {out}")
+
+
+# --- by hand ----------------------------------------------------------------------------------------------------------
+
+
+SWIPES: dict[str, Swipe] = {"up": SCROLL_DOWN, "down": SCROLL_UP, "left": NEXT_PAGE, "right": PREVIOUS_PAGE}
+"""By the way the finger goes: up shows what is further down."""
+HELP = """  tap 3 · hold 3        touch element 3, briefly or long
+  type some words       into the field that has the focus
+  swipe up|down|left|right   the way the finger goes: up shows what is further down
+  back · home · enter · wait
+  done [answer]         say that the task is complete
+  impossible            say that it cannot be done
+  quit                  stop without a claim"""
+WORDS = ("tap", "hold", "type", "swipe", "back", "home", "enter", "wait", "done", "impossible", "quit", "help")
+
+
+class Quit(Exception):
+    """The player stops."""
+
+
+def read_action(elements: tuple[UiElement, ...], ask: Callable[[str], str] = input) -> Action:
+    """Ask until the player names an action; `Quit` on quit or at the end of the input."""
+    while True:
+        try:
+            return parse(ask("> "), elements)
+        except UsageError as error:
+            print(error)
+        except EOFError:
+            print("(end of input)")
+            raise Quit from None
+
+
+def parse(line: str, elements: tuple[UiElement, ...]) -> Action:
+    """The action that a line means, or an error that says what could be typed."""
+    word, _, rest = line.strip().partition(" ")
+    rest = rest.strip()
+    match word.lower():
+        case "tap":
+            return Tap(*_element(rest, elements).bounds.centre)
+        case "hold":
+            return LongPress(*_element(rest, elements).bounds.centre)
+        case "type":
+            return _type(rest)
+        case "swipe":
+            return _swipe(rest)
+        case ("back" | "home" | "enter") as key:
+            return Press(key)
+        case "wait":
+            return Wait()
+        case "done":
+            return Finish(answer=rest)
+        case "impossible":
+            return Finish(status="impossible")
+        case "quit" | "exit" | "q":
+            raise Quit
+        case "help" | "?" | "":
+            raise UsageError(HELP)
+        case _:
+            raise UsageError(f"{word!r} is no action", expected=closest(word, WORDS))
+
+
+def _element(text: str, elements: tuple[UiElement, ...]) -> UiElement:
+    if text.isdecimal() and 1 <= int(text) <= len(elements):
+        return elements[int(text) - 1]
+    raise UsageError(f"no element {text!r} on this screen", expected=f"a number from 1 to {len(elements)}", fix="tap 1")
+
+
+def _type(text: str) -> Action:
+    if not text:
+        raise UsageError("nothing to type", fix="type some words")
+    return TypeText(text)
+
+
+def _swipe(text: str) -> Action:
+    if text.lower() not in SWIPES:
+        raise UsageError(f"cannot swipe {text!r}", expected=closest(text, SWIPES), fix="swipe up")
+    return SWIPES[text.lower()]

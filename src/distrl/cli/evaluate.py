@@ -6,15 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from distrl.errors import StoreError, UsageError
+from distrl.errors import UsageError
 
 if TYPE_CHECKING:
     from distrl.config.schema import Config
     from distrl.evaluation.report import Report
-    from distrl.policies.base import Policy
-    from distrl.runtime.run_folder import RunFolder
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,58 +43,42 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> Report:
-    from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
+    from msgspec.structs import replace
+
+    from distrl.evaluation.evaluate import evaluate, held_out
     from distrl.evaluation.report import make_report
     from distrl.policies.base import notices_of
-    from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
+    from distrl.runtime.factory import make_evaluation, make_frame_cache, make_policy, prepare_torch
+    from distrl.runtime.trained import load_weights, locate
 
     folder, checkpoint = locate(args.run)
-    config = _on_this_machine(_with_tasks(folder.config(), args))
+    config = _on_this_machine(with_tasks(folder.config(), args))
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    sight = make_sight(config)
-    policy = make_policy(config, sight)
+    frames = make_frame_cache(config)
+    policy = make_policy(config, frames)
     for notice in notices_of(policy):
         print(notice, file=sys.stderr)
     version = load_weights(policy, folder, checkpoint)
     tasks = held_out(config, args.episodes, args.split)
-    keep = None if sight is None else sight.put
-    how = Evaluation(config=config, seed=config.run.seed, beat=_counter(len(tasks)), keep_frame=keep)
+    how = replace(make_evaluation(config, seed=config.run.seed, frames=frames), beat=_counter(len(tasks)))
     found = evaluate(policy, tasks, how)
     return make_report(found, suite=config.tasks.suite, version=version)
 
 
-def locate(path: Path) -> tuple[RunFolder, Path | None]:
-    """The run folder, and the checkpoint where one was named."""
-    from distrl.runtime.run_folder import open_run
-
-    if (path / "state.json").exists():
-        return open_run(path.resolve().parent.parent), path
-    shelf = path if path.name == "checkpoints" else path.parent
-    if shelf.name == "checkpoints" and (shelf.parent / "config.toml").is_file():
-        raise _no_checkpoint(path, shelf)
-    return open_run(path), None
-
-
-def _no_checkpoint(path: Path, shelf: Path) -> StoreError:
-    known = sorted(str(state.parent) for state in shelf.glob("[0-9]*/state.json"))
-    return StoreError(
-        f"{path} is no checkpoint",
-        expected=f"one of {', '.join(known)}" if known else "a checkpoint, and this run has saved none yet",
-        fix=f"name {known[-1] + ', or ' if known else ''}{shelf.parent} for the newest weights",
-    )
-
-
-def _with_tasks(config: Config, args: argparse.Namespace) -> Config:
+def with_tasks(config: Config, args: argparse.Namespace) -> Config:
+    """The run's settings with the tasks that are asked for."""
     from msgspec.structs import replace
 
-    from distrl.tasks.sim.suites import suite
+    from distrl.tasks.base import find_suite
 
     name = args.suite or config.tasks.suite
-    suite(name)
-    own = config.tasks.max_oracle_steps if name == config.tasks.suite else 0
+    # Limit and options of another suite would mean something else.
+    own, options = (config.tasks.max_oracle_steps, config.tasks.options) if name == config.tasks.suite else (0, {})
     limit = own if args.max_oracle_steps is None else args.max_oracle_steps
-    return replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit))
+    chosen = replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit, options=options))
+    find_suite(chosen.tasks)
+    return chosen
 
 
 def _on_this_machine(config: Config) -> Config:
@@ -105,29 +87,6 @@ def _on_this_machine(config: Config) -> Config:
 
     device = "cpu" if config.policy.device == "cpu" else "auto"
     return replace(config, policy=replace(config.policy, device=device))
-
-
-def load_weights(policy: Policy[Any], folder: RunFolder, checkpoint: Path | None) -> int:
-    """Put the weights in and return their version."""
-    from distrl.learner.checkpoint import read_checkpoint
-    from distrl.learner.update import put_average
-    from distrl.learner.weights import WeightsFolder
-
-    if checkpoint is not None:
-        found = read_checkpoint(checkpoint)
-        policy.restore(found.policy, source=str(checkpoint))
-        put_average(policy.network, found.average)
-        return found.state.version
-    weights = WeightsFolder(folder.weights)
-    newest = weights.latest()
-    if newest is None:
-        raise StoreError(
-            f"{folder.path} has published no weights yet",
-            expected="a run that got past its warm start",
-            fix=f"distrl status {folder.path}",
-        )
-    weights.load(policy, newest)
-    return newest.version
 
 
 def _counter(total: int) -> Callable[[int], None]:
@@ -161,3 +120,5 @@ def _print(report: Report) -> None:
         f"progress {report.progress:.1%}, false completion {report.false_completion:.1%}, "
         f"side effects {report.side_effects:.1%}, invalid steps {report.invalid_steps:.1%}; version {report.policy_version}"
     )
+    if report.unknown:
+        out.print(f"{report.unknown} attempts have no outcome (a fault, or the judge failed) and count as no success")

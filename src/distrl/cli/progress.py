@@ -14,8 +14,8 @@ from rich.text import Text
 
 from distrl.evaluation.report import Rate
 from distrl.runtime.base import RoleStatus
-from distrl.runtime.train import Moment
-from distrl.telemetry.pulse import Heartbeat
+from distrl.runtime.session import RunSnapshot
+from distrl.telemetry.heartbeat import Heartbeat
 
 LINE_EVERY_S = 10.0
 PAINT_EVERY_S = 0.25
@@ -27,7 +27,7 @@ COLOURS = {"doing": "green", "waiting": "yellow", "starting": "cyan", "stopped":
 
 
 class Progress:
-    """Shows moments of a run; use as a context manager."""
+    """Shows snapshots of a run; use as a context manager."""
 
     def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(stderr=True, highlight=False)
@@ -49,18 +49,18 @@ class Progress:
             self._clear_if_resized()
             self._live.stop()
 
-    def show(self, moment: Moment) -> None:
-        """Show one moment, if it is time."""
-        self._note(moment)
+    def show(self, snapshot: RunSnapshot) -> None:
+        """Show one snapshot, if it is time."""
+        self._note(snapshot)
         resized = self._live is not None and self._clear_if_resized()
         if not resized and self._clock() - self._shown_s < (PAINT_EVERY_S if self._live else LINE_EVERY_S):
             return
         self._shown_s = self._clock()
         if self._live:
-            shown = Group(_headline(moment), self._success(moment), role_table(moment.roles))
+            shown = Group(_headline(snapshot), self._success(snapshot), role_table(snapshot.roles))
             self._live.update(shown, refresh=True)
         else:
-            print(line(moment), file=sys.stderr, flush=True)
+            print(line(snapshot), file=sys.stderr, flush=True)
 
     def _clear_if_resized(self) -> bool:
         """Wipe the screen of a terminal that has changed its size.
@@ -73,29 +73,29 @@ class Progress:
         self._console.control(Control.clear(), Control.home())
         return True
 
-    def _note(self, moment: Moment) -> None:
-        rate = recent_success(moment.roles)
-        if rate is not None and (not self._curve or moment.spent.collect_s - self._curve[-1][0] >= 5.0):
-            self._curve.append((moment.spent.collect_s, rate))
+    def _note(self, snapshot: RunSnapshot) -> None:
+        rate = recent_success(snapshot.roles)
+        if rate is not None and (not self._curve or snapshot.budget.collect_s - self._curve[-1][0] >= 5.0):
+            self._curve.append((snapshot.budget.collect_s, rate))
 
-    def _success(self, moment: Moment) -> Text:
+    def _success(self, snapshot: RunSnapshot) -> Text:
         room = max(8, min(MOST_BARS, self._size.width - BESIDE_BARS))
         bars = "".join(BARS[min(7, int(8 * rate))] for _, rate in self._curve[-room:])
-        now, evaluated = recent_success(moment.roles), held_out(moment.roles)
+        now, evaluated = recent_success(snapshot.roles), held_out(snapshot.roles)
         text = Text("success in training ", style="bold")
         text.append(bars, style="green")
         text.append(f" {now:.0%}" if now is not None else " …", style="bold green")
         if evaluated:
-            text.append(f"   {evaluated} ({_version(_heartbeat(moment.roles, 'evaluator'))})", style="cyan")
+            text.append(f"   {evaluated} ({_version(_heartbeat(snapshot.roles, 'evaluator'))})", style="cyan")
         return text
 
 
-def _headline(moment: Moment) -> Text:
-    spent, stats = moment.spent, moment.stats
-    budget = moment.config.run.minutes
+def _headline(snapshot: RunSnapshot) -> Text:
+    spent, stats = snapshot.budget, snapshot.stats
+    budget = snapshot.config.run.minutes
     clock = f"{_clock(spent.collect_s)}" + (f" of {_clock(60 * budget)}" if budget else "")
-    text = Text(f"{moment.run.name}  ", style="bold")
-    text.append(f"{moment.phase}  {clock}  ·  {stats.episodes} episodes, {stats.steps} steps", style="default")
+    text = Text(f"{snapshot.run.name}  ", style="bold")
+    text.append(f"{snapshot.phase}  {clock}  ·  {stats.episodes} episodes, {stats.steps} steps", style="default")
     return text
 
 
@@ -126,8 +126,8 @@ def figures(heartbeat: Heartbeat | None) -> str:
         return ""
     get = heartbeat.figures.get
     if heartbeat.role == "learner":
-        left_out = f" ({get('left_out', 0):.0f} left out)" if get("left_out", 0) else ""
-        updates = f"{get('updates', 0):.0f} updates{left_out}"
+        skipped = f" ({get('skipped_updates', 0):.0f} skipped)" if get("skipped_updates", 0) else ""
+        updates = f"{get('updates', 0):.0f} updates{skipped}"
         return (
             f"{_version(heartbeat)} · {updates} · staleness {get('staleness/mean', 0):.1f} · idle {get('idle', 0):.0%}"
         )
@@ -140,23 +140,25 @@ def figures(heartbeat: Heartbeat | None) -> str:
     return f"{_version(heartbeat)} · {get('episodes', 0):.0f} episodes · {get('healthy', 0):.0f} phones up{trouble}"
 
 
-def line(moment: Moment) -> str:
-    """One moment in one line."""
-    rate = recent_success(moment.roles)
+def line(snapshot: RunSnapshot) -> str:
+    """One snapshot in one line."""
+    rate = recent_success(snapshot.roles)
     shown = [
-        f"[{_clock(moment.spent.wall_s)}] {moment.phase}",
-        f"{moment.stats.episodes} episodes",
+        f"[{_clock(snapshot.budget.wall_s)}] {snapshot.phase}",
+        f"{snapshot.stats.episodes} episodes",
         f"success {rate:.0%}" if rate is not None else "",
-        held_out(moment.roles),
-        _version(_heartbeat(moment.roles, "learner")),
+        held_out(snapshot.roles),
+        _version(_heartbeat(snapshot.roles, "learner")),
     ]
     waiting = [
-        f"{r.role} waits for {r.heartbeat.what}" for r in moment.roles if r.heartbeat and r.heartbeat.phase == "waiting"
+        f"{r.role} waits for {r.heartbeat.what}"
+        for r in snapshot.roles
+        if r.heartbeat and r.heartbeat.phase == "waiting"
     ]
-    dead = [f"{r.role}: {r.note}" for r in moment.roles if not r.alive and r.note and r.note != "finished"]
-    recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in moment.roles if r.heartbeat), 0.0)
+    dead = [f"{r.role}: {r.note}" for r in snapshot.roles if not r.alive and r.note and r.note != "finished"]
+    recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in snapshot.roles if r.heartbeat), 0.0)
     warming = [
-        r.heartbeat.what for r in moment.roles if r.heartbeat and r.role == "learner" and not moment.stats.episodes
+        r.heartbeat.what for r in snapshot.roles if r.heartbeat and r.role == "learner" and not snapshot.stats.episodes
     ]
     phones = [f"{recovering:.0f} phone(s) recovering"] if recovering else []
     return " · ".join([part for part in shown if part] + warming + phones + dead + waiting[:2])

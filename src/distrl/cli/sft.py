@@ -15,10 +15,10 @@ from distrl.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from distrl.config.schema import Config
-    from distrl.experience.frame_memory import RecentFrames
+    from distrl.experience.frames import FrameCache
     from distrl.learner.loop import Learner
     from distrl.policies.base import Policy
-    from distrl.pretraining.cloning import Lessons, Successes
+    from distrl.pretraining.cloning import StoredExamples, Successes
     from distrl.runtime.run_folder import RunFolder
 
 TAKES_CONFIG = True
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from distrl.runtime.assembly import make_policy, prepare_torch
+    from distrl.runtime.factory import make_policy, prepare_torch
     from distrl.runtime.placement import placement_notices
     from distrl.runtime.run_folder import create_run, open_run
 
@@ -48,27 +48,27 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         if folder is not None:
             _hold(folder, stack)
-        sight = _sight(config, [folder, *sources] if folder is not None else sources)
-        policy = make_policy(config, sight, learning=True)
-        lessons = _lessons(policy, found, config)
+        frames = _frame_cache(config, [folder, *sources] if folder is not None else sources)
+        policy = make_policy(config, frames, learning=True)
+        examples = _examples(policy, found, config)
         if folder is None:  # not earlier: what cannot be learnt from leaves nothing behind
             folder = create_run(config, now=datetime.now())
             _hold(folder, stack)
-        learner = _learner(folder, config, policy, sight)
+        learner = _learner(folder, config, policy)
         resumed = learner.resume()
-        loss = _clone(policy, lessons, config)
+        loss = _clone(policy, examples, config)
         learner.publish()
         learner.save()
     result = {
         "run": str(folder.path),
-        "examples": len(lessons.examples),
-        "steps": lessons.steps,
-        "damaged_episodes": len(lessons.damaged),
+        "examples": len(examples.examples),
+        "steps": examples.num_steps,
+        "damaged_episodes": len(examples.damaged),
         "loss": loss,
         "policy_version": learner.version,
         "resumed": resumed,
     }
-    _tell(result, lessons.damaged, as_json=args.json)
+    _tell(result, examples.damaged, as_json=args.json)
     return 0
 
 
@@ -80,7 +80,7 @@ def _tell(result: dict[str, Any], damaged: list[str], *, as_json: bool) -> None:
         return
     print("learnt {examples} of {steps} steps, loss {loss:.3f}; version {policy_version} of {run}".format(**result))
     if damaged:
-        print(f"passed over as damaged: {len(damaged)} episodes, the first because {damaged[0]}")
+        print(f"skipped as damaged: {len(damaged)} episodes, the first because {damaged[0]}")
     print("next: distrl train --resume {run}".format(**result))
 
 
@@ -106,13 +106,13 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
 
 def _hold(folder: RunFolder, stack: ExitStack) -> None:
     """Keep everybody else out of the run while `stack` lasts."""
-    from distrl.runtime.locks import take
+    from distrl.runtime.run_folder import take
 
     stack.callback(take(folder.lock("supervisor"), wait_s=LOCK_WAIT_S, what=str(folder.path)).release)
 
 
 def _successes(sources: list[RunFolder]) -> Successes:
-    """What the successful episodes of these runs saw and did."""
+    """What the successful episodes of these runs observed and did."""
     from distrl.experience.store import ExperienceStore
     from distrl.pretraining.cloning import read_successes
 
@@ -124,81 +124,76 @@ def _successes(sources: list[RunFolder]) -> Successes:
 
 
 def _nothing(where: str, damaged: list[str]) -> StoreError:
-    passed = f" that can be read; {len(damaged)} are damaged, the first: {damaged[0]}" if damaged else ""
+    unreadable = f" that can be read; {len(damaged)} are damaged, the first: {damaged[0]}" if damaged else ""
     return StoreError(
-        f"{where} holds no successful episode{passed}",
+        f"{where} holds no successful episode{unreadable}",
         expected="something to imitate",
         fix="name a run that got further: distrl status RUN",
     )
 
 
-def _lessons(policy: Policy[Any], found: Successes, config: Config) -> Lessons:
-    """What the policy can say of it, which is something."""
-    from distrl.pretraining.cloning import lessons_for, nothing_sayable
+def _examples(policy: Policy[Any], found: Successes, config: Config) -> StoredExamples:
+    """What the policy can express of these episodes; an error where that is nothing."""
+    from distrl.pretraining.cloning import nothing_expressible, stored_examples
 
-    lessons = lessons_for(policy, found)
-    if not lessons.steps:
-        raise _nothing("--data", lessons.damaged)
-    if not lessons.examples:
-        raise nothing_sayable(lessons.steps, config.policy, otherwise="--data of a run on other tasks")
-    return lessons
-
-
-def _sight(config: Config, runs: list[RunFolder]) -> RecentFrames:
-    from distrl.experience.frame_memory import RecentFrames
-    from distrl.runtime.assembly import frames_at_hand
-
-    return RecentFrames(frames_at_hand(config), _Frames(runs))
+    examples = stored_examples(policy, found)
+    if not examples.num_steps:
+        raise _nothing("--data", examples.damaged)
+    if not examples.examples:
+        raise nothing_expressible(examples.num_steps, config.policy, otherwise="--data of a run on other tasks")
+    return examples
 
 
-def _learner(folder: RunFolder, config: Config, policy: Policy[Any], sight: RecentFrames) -> Learner:
-    from distrl.experience.store import ExperienceStore
-    from distrl.learner.checkpoint import CheckpointFolder
+def _frame_cache(config: Config, runs: list[RunFolder]) -> FrameCache:
+    from distrl.experience.frames import FrameCache
+    from distrl.runtime.factory import frames_in_memory
+
+    return FrameCache(frames_in_memory(config), _Frames(runs))
+
+
+def _learner(folder: RunFolder, config: Config, policy: Policy[Any]) -> Learner:
     from distrl.learner.loop import Learner, LearnerParts
-    from distrl.learner.weights import WeightsFolder
-    from distrl.pretraining.demonstrations import camera
-    from distrl.runtime.assembly import make_algorithm, make_fitting
+    from distrl.runtime.factory import make_algorithm
 
+    transport = folder.transport(config)
     return Learner(
         LearnerParts(
             config=config,
             policy=policy,
             algorithm=make_algorithm(config),
-            store=ExperienceStore(folder.experience),
-            weights=WeightsFolder(folder.weights, keep=config.learner.keep_versions),
-            checkpoints=CheckpointFolder(folder.checkpoints),
+            episodes=transport.episodes,
+            weights=transport.weights,
+            checkpoints=transport.checkpoints,
             report=_Words(),
-            fitting=make_fitting(config),
-            look=camera(config, sight),
         )
     )
 
 
-def _clone(policy: Policy[Any], lessons: Lessons, config: Config) -> float:
+def _clone(policy: Policy[Any], examples: StoredExamples, config: Config) -> float:
     from distrl.pretraining.cloning import clone
 
-    words, of = _Words(), f"{len(lessons.examples)} of {lessons.steps} steps"
+    words, of = _Words(), f"{len(examples.examples)} of {examples.num_steps} steps"
     return clone(
-        policy, lessons.examples, config.warm_start, random=Random(config.run.seed),
-        tell=lambda now: words.doing(f"learning {of}: {now.share:.0%}, loss {now.loss:.3f}"),
+        policy, examples.examples, config.warm_start, random=Random(config.run.seed),
+        report=lambda now: words.doing(f"learning {of}: {now.share:.0%}, loss {now.loss:.3f}"),
     )  # fmt: skip
 
 
 class _Frames:
-    """The pictures of several runs; a reference means the same in all of them."""
+    """`FrameReader` over several runs; a reference means the same in all of them."""
 
     def __init__(self, runs: list[RunFolder]) -> None:
         self._runs = runs
 
     def get(self, reference: str) -> bytes:
-        """The picture, from the first run that has it."""
+        """The screenshot, from the first run that has it."""
         from distrl.experience.frames import FrameStore
 
         *others, last = self._runs
         for run in others:
             with suppress(StoreError):
-                return FrameStore(run.frames).get(reference)
-        return FrameStore(last.frames).get(reference)
+                return FrameStore(run.experience).get(reference)
+        return FrameStore(last.experience).get(reference)
 
 
 class _Words:
@@ -217,5 +212,5 @@ class _Words:
     def waiting(self, what: str) -> None:
         self.doing(f"waiting for {what}")
 
-    def measured(self, values: dict[str, float]) -> None:
+    def measured(self, losses: dict[str, float], metrics: dict[str, float]) -> None:
         """Nothing is measured here."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
-    from distrl.runtime.status import RunStatus
+    from distrl.runtime.summary import RunStatus
 
 ON_THE_WAY = 5
 """How many of the evaluations on the way are shown, the last ones."""
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from distrl.cli.main import print_json
     from distrl.runtime.run_folder import open_run
-    from distrl.runtime.status import read_status
+    from distrl.runtime.summary import read_status
 
     folder = open_run(args.run)
     status = read_status(folder, now_s=time.time())
@@ -41,7 +41,7 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
 
     out = console()
     out.print(
-        f"{folder.name}: {status.phase}; {status.episodes} episodes, {status.steps} steps, {status.spent.wall_s:.0f} s; "
+        f"{folder.name}: {status.phase}; {status.episodes} episodes, {status.steps} steps, {status.budget.wall_s:.0f} s; "
         f"phones busy {status.device_utilisation:.1%} of the time"
     )
     out.print(role_table(status.roles))

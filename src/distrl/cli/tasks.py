@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
+from distrl import plugins
 from distrl.cli.main import console, print_json
-from distrl.config.schema import WildConfig
-from distrl.devices.sim.world import TAME
+from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.errors import TaskError, closest
+from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
+from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import play_oracle
-from distrl.tasks.sim.suites import SUITES, suite
-from distrl.tasks.sim.templates import SPLITS, Suite
-from distrl.types import Move, Split, Task
+from distrl.types import CustomCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
 EXAMPLES = 3
 
@@ -54,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     playing.add_argument("id", metavar="ID", help="such as sim-general/test/00000")
     playing.add_argument("--agent", choices=("oracle", "hand", "random"), default="oracle", help="who plays (oracle)")
     playing.add_argument("--out", type=Path, metavar="FOLDER", help="where the pictures go (runs/try/ID)")
-    playing.add_argument("--wild", action="store_true", help="with pop-ups, slow loads, variants and updates")
+    playing.add_argument("--perturbed", action="store_true", help="with pop-ups, slow loads, variants and updates")
     playing.add_argument("--agent-seed", type=int, default=0, metavar="N", help="of the random agent")
     for action in (listing, showing, playing):
         action.add_argument("--json", action="store_true", help="one JSON object on the last line")
@@ -71,16 +70,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    chosen = [suite(args.suite)] if args.suite else list(SUITES.values())
+    chosen = [suite(name) for name in ([args.suite] if args.suite else plugins.names("suites"))]
     facts: dict[str, SuiteFacts] = {}
     overlap = 0
     for each in chosen:
-        tasks = {split: list(each.tasks(split)) for split in SPLITS}
-        steps = {task.id: len(play_oracle(task).actions) for task in tasks["test"]}
-        facts[each.name] = _facts(each, tasks, steps)
+        tasks = {split: list(tasks_of(each, split)) for split in SPLITS}
+        steps = {task.id: _oracle_steps(task) for task in tasks["test"]}
+        facts[each.name] = _facts(tasks, steps)
         overlap += count_overlap(task for split in SPLITS for task in tasks[split])
         if not args.json:
-            _print_suite(each, facts[each.name], tasks["test"], steps)
+            _print_suite(each, facts[each.name], tasks, steps)
     if args.json:
         print_json(Listing(suites=facts, overlap=overlap))
     else:
@@ -88,15 +87,28 @@ def _list(args: argparse.Namespace) -> int:
     return 0 if overlap == 0 else 1
 
 
-def _facts(each: Suite, tasks: dict[Split, list[Task]], steps: dict[str, int]) -> SuiteFacts:
+def _oracle_steps(task: Task) -> int:
+    """Steps that the oracle takes over a task, its claim included; 0 where nobody knows a solution."""
+    return len(play_oracle(task).actions) if task.solution else 0
+
+
+def _facts(tasks: dict[Split, list[Task]], steps: dict[str, int]) -> SuiteFacts:
+    templates = _templates(tasks)
     return SuiteFacts(
-        templates=len(each.templates),
+        templates=len(templates),
         train=len(tasks["train"]),
         tune=len(tasks["tune"]),
         test=len(tasks["test"]),
-        test_only_templates=sum(template.test_only for template in each.templates),
-        oracle_steps_median=median(steps.values()),
+        test_only_templates=sum(test_only for test_only in templates.values()),
+        oracle_steps_median=median(steps.values()) if steps else 0.0,
     )
+
+
+def _templates(tasks: dict[Split, list[Task]]) -> dict[str, bool]:
+    """Every template by name, and whether only test tasks are made of it."""
+    trained = {task.template for split in ("train", "tune") for task in tasks[split]}
+    names = dict.fromkeys(task.template for split in SPLITS for task in tasks[split])
+    return {name: name not in trained for name in names}
 
 
 def count_overlap(tasks: Iterable[Task]) -> int:
@@ -107,16 +119,17 @@ def count_overlap(tasks: Iterable[Task]) -> int:
     return sum(len(found) > 1 for found in splits.values())
 
 
-def _print_suite(each: Suite, facts: SuiteFacts, tests: list[Task], steps: dict[str, int]) -> None:
+def _print_suite(each: Suite, facts: SuiteFacts, tasks: dict[Split, list[Task]], steps: dict[str, int]) -> None:
     from rich.table import Table
 
-    title = f"{each.name}: {facts.train} train, {facts.tune} tune, {facts.test} test tasks; oracle median {facts.oracle_steps_median:g} steps"
+    title = f"{each.name}: {facts.train} train, {facts.tune} tune, {facts.test} test tasks"
+    if facts.oracle_steps_median:
+        title += f"; oracle median {facts.oracle_steps_median:g} steps"
     table = Table("template", "splits", "steps", "example", box=None, pad_edge=False)
-    for template in each.templates:
-        found = [task for task in tests if task.template == template.name]
-        length = f"{median(steps[task.id] for task in found):g}" if found else "-"
-        example = f"{found[0].instruction}" if found else ""
-        table.add_row(template.name, "test" if template.test_only else "all", length, example)
+    for name, test_only in _templates(tasks).items():
+        found = [task for task in tasks["test"] if task.template == name]
+        length = f"{median(steps[task.id] for task in found):g}" if any(task.solution for task in found) else "-"
+        table.add_row(name, "test" if test_only else "all", length, found[0].instruction if found else "")
     print(f"\n{title}")
     console().print(table)
 
@@ -136,60 +149,74 @@ def _show(args: argparse.Namespace) -> int:
 
 def find_task(id: str) -> Task:
     """The task with this id, in whichever suite."""
-    if id in _template_names():
+    name = next((name for name in plugins.names("suites") if id.startswith(f"{name}/")), id.partition("/")[0])
+    if "/" not in id and id not in plugins.names("suites") and id in _template_names():
         raise TaskError(
             f"{id!r} is a template, not a task",
             expected="a task of it, SUITE/SPLIT/NUMBER",
             fix=f"`distrl tasks show {id}` names some",
         )
-    return suite(id.partition("/")[0]).find(id)
+    found = suite(name)
+    return find_in_suite(found, f"{found.name}/{id.removeprefix(f'{name}/')}" if id.startswith(f"{name}/") else id)
 
 
 def _examples(name: str) -> list[Task]:
     """Some test tasks of a template."""
-    for each in SUITES.values():
-        names = [template.name for template in each.templates]
-        if name in names:
-            # Suites take their templates in turn, so every n-th task is likely to be one: look at those first.
-            numbers = sorted(
-                range(each.sizes["test"]), key=lambda number: (number - names.index(name)) % len(names) != 0
-            )
-            found = (task for task in (each.task("test", number) for number in numbers) if task.template == name)
-            return list(islice(found, EXAMPLES))
-    if name in SUITES:
-        seen, expected = (
+    if name in plugins.names("suites"):
+        raise TaskError(
             f"{name!r} is a suite, not a template or task",
-            f"a template of it, or {name}/test/0 and the like",
+            expected=f"a template of it, or {name}/test/0 and the like",
+            fix=f"distrl tasks list --suite {name}",
         )
-        raise TaskError(seen, expected=expected, fix=f"distrl tasks list --suite {name}")
+    for each in map(suite, plugins.names("suites")):
+        found = [task for task in tasks_of(each, "test") if task.template == name]
+        if found:
+            return found[:EXAMPLES]
     known = closest(name, _template_names())
     raise TaskError(f"no template or task is called {name!r}", expected=known, fix="distrl tasks list")
 
 
 def _template_names() -> set[str]:
-    return {template.name for each in SUITES.values() for template in each.templates}
+    return {task.template for name in plugins.names("suites") for task in tasks_of(suite(name), "test")}
 
 
 def _print_task(task: Task) -> None:
-    goal = task.goal
-    wants = [f"{want.table}/{want.id or 'new'} {'gone' if want.absent else want.fields}" for want in goal.wants]
-    showing = [f"showing {goal.showing.app}/{goal.showing.screen} {goal.showing.args or ''}"] if goal.showing else []
-    answer = [f"answer {goal.answer!r}"] if goal.answer else []
+    setup = task.setup
+    given, start = "", "as the device is"
+    if isinstance(setup, SimSetup):
+        given = ", ".join(
+            f"{put.table}/{put.id} {'gone' if put.fields is None else put.fields}" for put in setup.records
+        )
+        start = f"{setup.start.app}/{setup.start.screen}" if setup.start else "the home screen"
     lines = {
         "template": task.template,
         "says": task.instruction,
-        "given": ", ".join(
-            f"{put.table}/{put.id} {'gone' if put.fields is None else put.fields}" for put in task.setup
-        ),
-        "starts on": f"{task.start.app}/{task.start.screen}" if task.start else "the home screen",
-        "wants": "; ".join([*wants, *showing, *answer]) or "to be called impossible",
-        "oracle": " → ".join(_leg(move) for move in task.route),
+        "given": given,
+        "starts on": start,
+        "wants": _wants(task),
+        "oracle": " → ".join(_leg(move) for move in task.solution.moves) if task.solution else "",
         "step limit": str(task.max_steps),
     }
     print(task.id)
     for name, text in lines.items():
         if text:
             print(f"  {name:10} {text}")
+
+
+def _wants(task: Task) -> str:
+    match task.check:
+        case SimCheck() as check:
+            wants = [
+                f"{want.table}/{want.id or 'new'} {'gone' if want.absent else want.fields}" for want in check.wants
+            ]
+            shown = check.showing
+            showing = [f"showing {shown.app}/{shown.screen} {shown.args or ''}"] if shown else []
+            answer = [f"answer {check.answer!r}"] if check.answer else []
+            return "; ".join([*wants, *showing, *answer]) or "to be called impossible"
+        case RewardCheck(at_least=at_least):
+            return f"a reward of {at_least:g} from the device"
+        case CustomCheck(values=values):
+            return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _leg(move: Move) -> str:
@@ -203,9 +230,15 @@ def _try(args: argparse.Namespace) -> int:
     from distrl.cli.episode import choose_agent, play_aloud
 
     task = find_task(args.id)
+    if not isinstance(task.setup, SimSetup):
+        raise TaskError(
+            f"{task.id} is no task of simulated phones, which `tasks try` plays on",
+            expected="a task of a suite of simulated phones",
+            fix=f"distrl tasks show {args.id}",
+        )
     out = args.out or Path("runs/try") / task.id.replace("/", "-")
     agent = choose_agent(args.agent, task, args.agent_seed)
-    aloud = play_aloud(task, agent, WildConfig() if args.wild else TAME, out)
+    aloud = play_aloud(task, agent, PerturbationConfig() if args.perturbed else NO_PERTURBATIONS, out)
     if args.json:
         print_json(aloud)
     return 1 if args.agent == "oracle" and not aloud.verdict.success else 0

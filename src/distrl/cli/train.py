@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
-    from distrl.runtime.spent import Spent
+    from distrl.runtime.session import Session
     from distrl.runtime.summary import Summary
-    from distrl.runtime.train import Session
+    from distrl.transport.files import BudgetUsed
     from distrl.types import Split
 
 TAKES_CONFIG = True
@@ -39,14 +39,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from distrl.cli.main import print_json
     from distrl.cli.progress import Progress
+    from distrl.runtime.local import LocalRuntime
     from distrl.runtime.placement import placement_notices
-    from distrl.runtime.train import Session
+    from distrl.runtime.session import Session
 
     folder, config = _open(args)
     for text in (f"run folder {folder.path}", *placement_notices(config)):
         print(text, file=sys.stderr)
     with Progress() as progress:
-        session = Session(folder, config, progress.show)
+        session = Session(folder, config, LocalRuntime(folder, config.runtime), progress.show)
         _stop_politely(session)
         summary = session.train()
     if args.json:
@@ -85,29 +86,48 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
 
 def check_settings(config: Config) -> None:
     """Raise now where a new run with these settings would come to nothing on any machine, with any model."""
+    _check_plugins(config)
     _check_tasks(config)
-    _check_groups(config)
+
+
+def _check_plugins(config: Config) -> None:
+    """Raise now, in this process, where something that is plugged in cannot be found or takes other settings."""
+    from distrl import plugins
+    from distrl.tasks.judges import find_judge
+
+    find_judge(config.judge)
+    kinds: tuple[tuple[plugins.Kind, str, dict[str, object]], ...] = (
+        ("devices", config.devices.kind, config.devices.options),
+        ("policies", config.policy.kind, config.policy.options),
+        ("algorithms", config.algorithm.kind, config.algorithm.options),
+    )
+    for kind, name, options in kinds:
+        if name not in plugins.BUILT_IN[kind]:  # built-in ones load torch, and are there
+            plugins.read_options(kind, name, plugins.load(kind, name), options)
 
 
 def _check_tasks(config: Config) -> None:
     """Raise now, before anything is written, where there is nothing to play."""
     from distrl.rollout.scheduler import Portion, TaskFeed
-    from distrl.tasks.sim.suites import suite
+    from distrl.tasks.base import RenamesTasks, find_suite
 
+    suite = find_suite(config.tasks)
+    if config.tasks.rename_share and not isinstance(suite, RenamesTasks):
+        raise ConfigError(
+            f"tasks.rename_share = {config.tasks.rename_share:g}, and {suite.name} cannot rename its tasks",
+            expected="0, or a suite of simulated phones",
+            fix="--tasks.rename_share 0",
+        )
     splits: tuple[Split, ...] = ("train", "test")
     portion = Portion(max_oracle_steps=config.tasks.max_oracle_steps)
     for split in splits:
-        TaskFeed(suite(config.tasks.suite), split, seed="check", portion=portion).next()
-
-
-def _check_groups(config: Config) -> None:
-    """Raise now where the algorithm would find nothing to compare and so learn nothing."""
-    if config.algorithm.name == "grpo" and config.rollout.group_size < 2:
-        raise ConfigError(
-            "grpo compares attempts at one task, and rollout.group_size is 1",
-            expected="2 attempts or more at each task",
-            fix="--rollout.group_size 8, or start from configs/grpo.toml",
-        )
+        task = TaskFeed(suite, split, seed="check", portion=portion).next()
+        if config.warm_start.demonstrations and task.solution is None:
+            raise ConfigError(
+                f"warm_start.demonstrations = {config.warm_start.demonstrations}, and {suite.name} knows no solutions",
+                expected="a suite whose tasks have a solution, or no demonstrations",
+                fix="--warm_start.demonstrations 0",
+            )
 
 
 def check_model(config: Config) -> None:
@@ -119,10 +139,11 @@ def check_model(config: Config) -> None:
 
 
 def _refuse_finished(folder: RunFolder, config: Config) -> None:
-    from distrl.runtime.spent import is_over, read_spent
+    from distrl.runtime.session import is_over
     from distrl.runtime.summary import read_summary
+    from distrl.transport.files import read_budget
 
-    summary, spent = read_summary(folder), read_spent(folder.progress)
+    summary, spent = read_summary(folder), read_budget(folder.budget)
     if summary is not None and not summary.interrupted and is_over(config.run, spent, summary.episodes):
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
@@ -132,7 +153,7 @@ def _refuse_finished(folder: RunFolder, config: Config) -> None:
         )
 
 
-def _more(limits: RunConfig, spent: Spent, episodes: int) -> str:
+def _more(limits: RunConfig, spent: BudgetUsed, episodes: int) -> str:
     """The flags that double whatever budget is spent."""
     minutes = [f"--run.minutes {2 * limits.minutes:g}"] if 0 < 60 * limits.minutes <= spent.collect_s else []
     return " ".join(minutes + ([f"--run.episodes {2 * episodes}"] if 0 < limits.episodes <= episodes else []))
@@ -153,6 +174,7 @@ def _stop_politely(session: Session) -> None:
 def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
     command, path = _own_command(), shlex.quote(str(folder.path))
     after = [f"  {command} train --resume {path}"] if interrupted else []
+    look = "try" if folder.config().devices.kind == "sim" else "show"
     gpu = "" if summary.gpu_utilisation is None else f", GPU busy {summary.gpu_utilisation:.1%}"
     lines = [
         _success("before", summary.success_before_rate),
@@ -168,7 +190,7 @@ def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
         *after,
         f"  {command} status {path}",
         f"  {command} evaluate {path} --suite {summary.suite} --episodes 300",
-        f"  {command} tasks try {summary.suite}/test/0",
+        f"  {command} tasks {look} {summary.suite}/test/0",
     ]
     return "\n".join(lines)
 

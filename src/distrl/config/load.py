@@ -1,7 +1,8 @@
 """From defaults, a TOML file and flags to one `Config`, strictly, remembering where each value came from.
 
 Whatever does not fit the schema is refused with a `ConfigError` that names the key, the value, what was expected and
-the fix. Values go through `msgspec` one field at a time, so that the error can name the field.
+the fix. Values go through `msgspec` one field at a time, so that the error can name the field. A setting of a kind that is not
+chosen is refused too: nothing that is given is silently ignored.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Literal
 
 import msgspec
 
-from distrl.config.reference import Setting, flatten, sections, settings
+from distrl.config.reference import Setting, as_setting, flatten, kind_tables, options_tables, sections, settings
 from distrl.config.rules import check
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, closest
-from distrl.types import Value
+from distrl.types import SettingValue
 
 Source = Literal["default", "file", "flag"]
 NOT_HASHED = ("run.root", "run.name")
@@ -39,19 +40,20 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """By dotted key."""
 
 
-def load_config(path: Path | None = None, overrides: Mapping[str, Value] | None = None) -> Config:
+def load_config(path: Path | None = None, overrides: Mapping[str, SettingValue] | None = None) -> Config:
     """The resolved configuration: defaults, then the file, then `overrides` by dotted key."""
     return load(path, overrides).config
 
 
-def load(path: Path | None = None, overrides: Mapping[str, Value] | None = None) -> Loaded:
+def load(path: Path | None = None, overrides: Mapping[str, SettingValue] | None = None) -> Loaded:
     """The resolved configuration with the origin of each value."""
-    values = {key: setting.default for key, setting in settings().items()}
+    values: dict[str, SettingValue] = {key: setting.default for key, setting in settings().items()}
     sources: dict[str, Source] = dict.fromkeys(values, "default")
     for key, value in _from_file(path):
         values[key], sources[key] = value, "file"
     for key, raw in (overrides or {}).items():
         values[key], sources[key] = _from_flag(key, raw), "flag"
+    _refuse_other_kinds(values, sources)
     return Loaded(config=check(msgspec.convert(_nest(values), Config)), sources=sources)
 
 
@@ -59,9 +61,13 @@ def dump_toml(config: Config) -> str:
     """The whole configuration as TOML that `load_config` reads back to the same values."""
     values = flatten(config)
     blocks = []
-    for section in sections():
+    for section in (*sections(), *options_tables()):
+        if _of_another_kind(section, values):
+            continue
         own = {key.rpartition(".")[2]: value for key, value in values.items() if key.rpartition(".")[0] == section}
-        blocks.append("\n".join([f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in own.items()), ""]))
+        if own:
+            lines = (f"{_toml_key(name)} = {_toml(value)}" for name, value in own.items())
+            blocks.append("\n".join([f"[{section}]", *lines, ""]))
     return "\n".join(blocks)
 
 
@@ -71,16 +77,73 @@ def config_hash(config: Config) -> str:
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _from_file(path: Path | None) -> Iterator[tuple[str, Value]]:
+def _of_another_kind(key: str, values: Mapping[str, SettingValue]) -> str:
+    """The kind whose table a key or section is in, where that is not the chosen one; empty: it may be set."""
+    section, _, rest = key.partition(".")
+    table = rest.partition(".")[0]
+    if table not in kind_tables().get(section, ()):
+        return ""
+    return "" if table == values[f"{section}.kind"] else table
+
+
+def _refuse_other_kinds(values: Mapping[str, SettingValue], sources: Mapping[str, Source]) -> None:
+    """Raise where a setting was given that the chosen kind never reads."""
+    for key, source in sources.items():
+        table = "" if source == "default" else _of_another_kind(key, values)
+        section = key.partition(".")[0]
+        if table:
+            raise ConfigError(
+                f"{key} is read by {table} alone, and {section}.kind is {values[f'{section}.kind']}",
+                expected=f"settings of [{section}], and of the kind that is chosen",
+                fix=f"leave {key} out, or --{section}.kind {table}",
+            )
+        built_in = section in kind_tables() and values[f"{section}.kind"] in kind_tables()[section]
+        if built_in and key.startswith(f"{section}.options."):
+            kind = values[f"{section}.kind"]
+            raise ConfigError(
+                f"{key} is for plug-ins, and {section}.kind = {kind} is built in",
+                expected=f"its settings under [{section}.{kind}]",
+                fix=f"leave {key} out, or name your own {section}.kind as package.module:attribute",
+            )
+
+
+def _from_file(path: Path | None) -> Iterator[tuple[str, SettingValue]]:
     if path is None:
         return
     for key, value in _leaves(_read(path), ""):
         where = f"{path}: "
+        if _is_option(key):
+            yield key, _option(key, value, f"{where}{key}")
+            continue
         setting = _find(key, where)
         yield key, _fit(setting, value, f"{where}{key} = {json.dumps(value, default=str)}")
 
 
-def _from_flag(key: str, raw: Value) -> Value:
+def _is_option(key: str) -> bool:
+    return key.rpartition(".")[0] in options_tables()
+
+
+def _option(key: str, value: object, seen: str) -> SettingValue:
+    """A setting of a plug-in, as it is: the plug-in's own `Settings` check it."""
+    plain = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(one, str | int | float | bool) for one in plain):
+        raise ConfigError(
+            f"{seen} is neither a plain value nor a list of them", fix=f'{key} = "text", 1, 0.5, true or [1, 2]'
+        )
+    return as_setting(value)  # type: ignore[no-any-return]
+
+
+def _parse_option(text: str) -> object:
+    """The text of a flag as TOML would read it; text where it does not."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _from_flag(key: str, raw: SettingValue) -> SettingValue:
+    if _is_option(key):
+        return _option(key, _parse_option(raw) if isinstance(raw, str) else raw, f"--{key} {raw}")
     setting = _find(key, "--")
     return _fit(setting, _parse(setting, raw) if isinstance(raw, str) else raw, f"--{key} {raw}")
 
@@ -116,7 +179,7 @@ def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
     """Every value with its dotted key; a table that is no section is given whole, to be refused."""
     for name, value in table.items():
         key = f"{prefix}{name}"
-        if isinstance(value, dict) and _is_section(key):
+        if isinstance(value, dict) and (_is_section(key) or key in options_tables()):
             yield from _leaves(value, f"{key}.")
         else:
             yield key, value
@@ -152,6 +215,9 @@ def _similar(name: str, keys: Iterable[str]) -> list[str]:
 
 def _parse(setting: Setting, text: str) -> object:
     """The text of a flag as the setting's own kind of value; what cannot be read stays text, to be refused."""
+    if isinstance(setting.default, tuple):
+        listed = _parse_option(text)
+        return listed if isinstance(listed, list) else [part.strip() for part in text.split(",") if part.strip()]
     if isinstance(setting.default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
     if isinstance(setting.default, str):
@@ -164,12 +230,12 @@ def _parse(setting: Setting, text: str) -> object:
     return text
 
 
-def _fit(setting: Setting, value: object, seen: str) -> Value:
+def _fit(setting: Setting, value: object, seen: str) -> SettingValue:
     """`value` as the schema has it, or an error that says what the schema wants."""
     try:
         if isinstance(value, float) and not math.isfinite(value):
             raise msgspec.ValidationError
-        fitted: Value = msgspec.convert(value, setting.annotation)
+        fitted: SettingValue = msgspec.convert(value, setting.annotation)
     except msgspec.ValidationError:
         raise ConfigError(
             f"{seen[:200]} does not fit", expected=setting.expected, fix=_instead(setting, value)
@@ -186,7 +252,7 @@ def _instead(setting: Setting, value: object) -> str:
     )
 
 
-def _nest(values: Mapping[str, Value]) -> dict[str, object]:
+def _nest(values: Mapping[str, SettingValue]) -> dict[str, object]:
     root: dict[str, object] = {}
     for key, value in values.items():
         *parents, name = key.split(".")
@@ -197,7 +263,13 @@ def _nest(values: Mapping[str, Value]) -> dict[str, object]:
     return root
 
 
-def _toml(value: Value) -> str:
+def _toml_key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
+
+
+def _toml(value: SettingValue) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

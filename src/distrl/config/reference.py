@@ -15,16 +15,20 @@ import msgspec
 from msgspec import inspect as types
 
 from distrl.config import schema
-from distrl.types import Value
+from distrl.types import SettingValue
 
 HEAD = """# Configuration
 
 Made from the sections in `src/distrl/config/` by `make docs`; edit the text there.
 
 A run takes its values from three places, each over the one before: the defaults below, a TOML file
-(`distrl train my.toml`) and flags (`--devices.latency.profile instant`). `--seed 3` is short for `--run.seed 3`.
+(`distrl train my.toml`) and flags (`--devices.sim.latency.profile instant`). `--seed 3` is short for `--run.seed 3`.
 Unknown keys, wrong types and values out of range are refused before anything starts.
 `distrl config show [my.toml] [flags]` prints every value and where it came from.
+
+Where a section has a `kind`, each kind has a table of its own, such as `[algorithm.ppo]`, and a setting in the table of
+another kind is refused. Devices, suites, judges, policies and algorithms of your own take their settings from the table
+`options` of their section: see [extending](extending.md). Lists are written as `["a", "b"]`, as a flag also as `a,b`.
 """
 
 
@@ -34,7 +38,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     annotation: Any
     """The field's type with its limits, as `msgspec.convert` takes it."""
-    default: Value
+    default: SettingValue
     meaning: str
     expected: str
     """The values that are allowed, in words."""
@@ -63,30 +67,60 @@ def reference() -> str:
     return "\n".join([HEAD, *(_table(section) for section in sections())])
 
 
-def flatten(config: msgspec.Struct, prefix: str = "") -> dict[str, Value]:
-    """The values of a configuration by dotted key."""
-    found: dict[str, Value] = {}
-    for name in config.__struct_fields__:
-        value = getattr(config, name)
-        inner = flatten(value, f"{prefix}{name}.") if isinstance(value, msgspec.Struct) else {f"{prefix}{name}": value}
-        found |= inner
+def flatten(config: msgspec.Struct, prefix: str = "") -> dict[str, SettingValue]:
+    """The values of a configuration by dotted key; those of a plug-in are under `<section>.options`."""
+    found: dict[str, SettingValue] = {}
+    for name, value in _fields(config):
+        if isinstance(value, msgspec.Struct):
+            found |= flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, dict):
+            found |= {f"{prefix}{name}.{key}": as_setting(inner) for key, inner in value.items()}
+        else:
+            found[f"{prefix}{name}"] = value
     return found
 
 
+def as_setting(value: Any) -> Any:
+    """Lists as tuples, which is what settings hold."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _fields(section: msgspec.Struct) -> list[tuple[str, Any]]:
+    """Name and value of every field, by the name that it has in a file."""
+    pairs = zip(section.__struct_encode_fields__, section.__struct_fields__, strict=True)
+    return [(name, getattr(section, attribute)) for name, attribute in pairs]
+
+
+@cache
+def kind_tables() -> dict[str, tuple[str, ...]]:
+    """For every section that chooses a kind, the tables that belong to one kind each."""
+    found = {}
+    for name, section in _fields(schema.Config()):
+        if "kind" in section.__struct_fields__:
+            found[name] = tuple(table for table, value in _fields(section) if isinstance(value, msgspec.Struct))
+    return found
+
+
+def options_tables() -> tuple[str, ...]:
+    """The tables that belong to plug-ins: `devices.options` and so on."""
+    sections = _fields(schema.Config())
+    return tuple(f"{name}.options" for name, section in sections if "options" in section.__struct_fields__)
+
+
 def _walk(section: msgspec.Struct, prefix: str) -> list[Setting]:
-    hints, meanings = get_type_hints(type(section), include_extras=True), _meanings(type(section).__module__)
+    hints = get_type_hints(type(section), include_extras=True)
     found, nested = [], []
-    for name in section.__struct_fields__:
-        key, value = f"{prefix}{name}", getattr(section, name)
+    for attribute, (name, value) in zip(section.__struct_fields__, _fields(section), strict=True):
+        key = f"{prefix}{name}"
         if isinstance(value, msgspec.Struct):
             nested += _walk(value, f"{key}.")
-        else:
-            meaning = meanings.get((type(section).__name__, name), "")
-            info = types.type_info(hints[name])
+        elif not isinstance(value, dict):
+            meaning = _meaning(type(section), attribute)
+            info = types.type_info(hints[attribute])
             found.append(
                 Setting(
                     key=key,
-                    annotation=hints[name],
+                    annotation=hints[attribute],
                     default=value,
                     meaning=meaning,
                     expected=_in_words(info),
@@ -94,6 +128,16 @@ def _walk(section: msgspec.Struct, prefix: str) -> list[Setting]:
                 )
             )
     return found + nested
+
+
+def _meaning(section: type, attribute: str) -> str:
+    """The text under a field, in the section or in one that it inherits from."""
+    found = (
+        _meanings(base.__module__).get((base.__name__, attribute))
+        for base in section.__mro__[:-1]
+        if base.__module__.startswith("distrl.")
+    )
+    return next((text for text in found if text), "")
 
 
 @cache
@@ -123,6 +167,8 @@ def _in_words(info: types.Type) -> str:
             return "true or false"
         case types.LiteralType(values=values):
             return " or ".join(f'"{value}"' for value in values)
+        case types.VarTupleType(item_type=item):
+            return f"a list, each {_in_words(item)}"
         case types.StrType():
             return "text"
         case types.IntType() | types.FloatType():
@@ -146,6 +192,8 @@ def _table(section: str) -> str:
     lines = [f"## `{section}`", "", "| key | default | allowed | meaning |", "|---|---|---|---|"]
     for row in rows:
         default = str(row.default).lower() if isinstance(row.default, bool) else str(row.default)
+        if isinstance(row.default, tuple):
+            default = ", ".join(map(str, row.default))
         shown = f"`{default}`" if default else "(empty)"
         allowed = row.expected.replace("|", "\\|")
         lines.append(f"| `{row.key}` | {shown} | {allowed} | {row.meaning} |")

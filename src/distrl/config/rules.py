@@ -7,17 +7,20 @@ import re
 
 from distrl.config.schema import Config
 from distrl.errors import ConfigError
+from distrl.plugins import BUILT_IN
 
 
-def looks_at_pictures(config: Config) -> bool:
-    """Whether the policy of this run reads screenshots."""
+def reads_screenshots(config: Config) -> bool:
+    """Whether the policy of this run reads screenshots; one of your own may where they are kept."""
     policy = config.policy
+    if policy.kind not in BUILT_IN["policies"]:
+        return config.rollout.keep_screenshots
     return policy.kind == "pixel" or (policy.kind == "vlm" and policy.vlm.pictures)
 
 
 def check(config: Config) -> Config:
     """`config` as it is; `ConfigError` with the fix where two settings do not go together."""
-    if looks_at_pictures(config) and not config.rollout.keep_screenshots:
+    if reads_screenshots(config) and not config.rollout.keep_screenshots:
         raise ConfigError(
             f"policy.kind = {config.policy.kind} learns from screenshots, and rollout.keep_screenshots is off",
             expected="pictures in the store, for the learner to read",
@@ -31,6 +34,7 @@ def check(config: Config) -> Config:
             fix="--warm_start.samples 0, or --policy.vlm.history_pictures 0",
         )
     _check_failing_phone(config)
+    _check_groups(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -41,13 +45,23 @@ def check(config: Config) -> Config:
     return config
 
 
+def _check_groups(config: Config) -> None:
+    """Raise where GRPO would find nothing to compare and so learn nothing."""
+    if config.algorithm.kind == "grpo" and config.rollout.group_size < 2:
+        raise ConfigError(
+            "grpo compares attempts at one task, and rollout.group_size is 1",
+            expected="2 attempts or more at each task",
+            fix="--rollout.group_size 8, or start from configs/grpo.toml",
+        )
+
+
 def _check_failing_phone(config: Config) -> None:
     """Raise where the phone that shall crash on purpose is none of this run's, so that nothing would be seen."""
-    name, workers, phones = config.devices.faults.fail_device, config.rollout.workers, config.devices.per_worker
+    name, workers, phones = config.devices.sim.faults.fail_device, config.rollout.workers, config.devices.per_worker
     found = re.fullmatch(r"worker-(0|[1-9]\d*)/phone-(0|[1-9]\d*)", name, re.ASCII)
     if name and not (found and int(found[1]) < workers and int(found[2]) < phones):
         raise ConfigError(
-            f"devices.faults.fail_device = {json.dumps(name)} is no phone of this run",
+            f"devices.sim.faults.fail_device = {json.dumps(name)} is no phone of this run",
             expected=f"worker-0 to worker-{workers - 1} with phone-0 to phone-{phones - 1}, or nothing",
-            fix=f'--devices.faults.fail_device worker-{workers - 1}/phone-{phones - 1}, or "" for none',
+            fix=f'--devices.sim.faults.fail_device worker-{workers - 1}/phone-{phones - 1}, or "" for none',
         )

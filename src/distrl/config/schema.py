@@ -7,16 +7,42 @@ of their own, `devices.py`, `policies.py` and `algorithms.py`; all names can be 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
-from distrl.config.algorithms import AlgorithmConfig, DigiRLConfig, ProximalConfig
-from distrl.config.devices import DevicesConfig, FaultConfig, LatencyConfig, WildConfig
-from distrl.config.policies import PixelConfig, PolicyConfig, VlmConfig
-from distrl.config.section import Count, CountOrNone, NotNegative, Positive, Processor, Section, Share
+from distrl.config.kinds import (
+    NO_PERTURBATIONS,
+    AlgorithmConfig,
+    ARideConfig,
+    Count,
+    CountOrNone,
+    DevicesConfig,
+    DigiRLConfig,
+    FaultConfig,
+    FilteredBCConfig,
+    GRPOConfig,
+    LatencyConfig,
+    Name,
+    NotNegative,
+    PerturbationConfig,
+    PixelConfig,
+    PointerConfig,
+    PolicyConfig,
+    Positive,
+    PPOConfig,
+    Processor,
+    ProximalConfig,
+    Section,
+    Share,
+    SimConfig,
+    VlmConfig,
+)
 
 __all__ = [
+    "NO_PERTURBATIONS",
+    "ARideConfig",
     "AlgorithmConfig",
     "Config",
     "DataConfig",
@@ -24,19 +50,26 @@ __all__ = [
     "DigiRLConfig",
     "EvaluationConfig",
     "FaultConfig",
+    "FilteredBCConfig",
+    "GRPOConfig",
+    "GroundingConfig",
+    "JudgeConfig",
     "LatencyConfig",
     "LearnerConfig",
+    "PPOConfig",
+    "PerturbationConfig",
     "PixelConfig",
+    "PointerConfig",
     "PolicyConfig",
     "ProximalConfig",
     "ReplayConfig",
     "RolloutConfig",
     "RunConfig",
     "RuntimeConfig",
+    "SimConfig",
     "TasksConfig",
     "VlmConfig",
     "WarmStartConfig",
-    "WildConfig",
 ]
 
 
@@ -60,12 +93,25 @@ class RunConfig(Section, frozen=True):
 
 
 class TasksConfig(Section, frozen=True):
-    suite: str = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`."""
+    suite: Name = "sim-start"
+    """Which tasks to train on: see `distrl tasks list`; also an entry point or `package.module:attribute`."""
     max_oracle_steps: CountOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
     """Share of the practised tasks that come under other names, on simulated phones where everything is called so, so that neither names nor phones are learnt by heart; 0: none."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Settings of a suite of your own."""
+
+
+class JudgeConfig(Section, frozen=True):
+    kind: Name = "auto"
+    """Who says whether an episode succeeded: auto (by the task's check: the state of a simulated phone, or the device's own reward), sim, reward, an entry point or `package.module:attribute`."""
+    deadline_s: Positive = 60.0
+    """A judge that takes longer over one episode has failed: the verdict is unknown."""
+    at_once: Count = 16
+    """Episodes of a worker that are judged at the same time; more of them wait, and so do new episodes."""
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Settings of a judge of your own."""
 
 
 class RolloutConfig(Section, frozen=True):
@@ -76,9 +122,13 @@ class RolloutConfig(Section, frozen=True):
     batch_wait_s: NotNegative = 0.004
     """How long a decision may wait for others to share its batch."""
     episode_budget_s: NotNegative = 0.0
-    """An episode that lasts longer is cut, bootstrapped and used; 0: 150 s on devices in real time, times `devices.latency.time_scale` on simulated phones, and 30 s at least."""
+    """An episode that lasts longer is truncated, bootstrapped and used; 0: what the device's own time scales say (an emulator in real time: 150 s)."""
     step_deadline_s: NotNegative = 0.0
-    """A device that takes longer over one action counts as lost; 0: 124 s on devices in real time, times `devices.latency.time_scale` on simulated phones, and 10 s at least."""
+    """A device that takes longer over one action counts as lost; 0: what its own time scales say (an emulator in real time: 124 s)."""
+    drain_s: NotNegative = 3.0
+    """How long running episodes may go on after a worker was told to stop; what is not over by then is truncated and kept."""
+    spool_episodes: CountOrNone = 256
+    """Episodes that a worker keeps on its own disk while the store does not answer; when they are full, its devices wait."""
     history: Annotated[int, Meta(ge=0, le=16)] = 6
     """Recent actions that a policy is shown."""
     temperature: Positive = 1.0
@@ -93,43 +143,48 @@ class RolloutConfig(Section, frozen=True):
     """Store the picture of every step; needed for policies that look at pixels."""
 
 
+class GroundingConfig(Section, frozen=True):
+    queries: Annotated[int, Meta(ge=1, le=7)] = 4
+    """Queries about each screen: what to do next, and things to reach by name, visible or not. Encoding a screen costs as much as two queries."""
+    pointing_weight: NotNegative = 1.0
+    """Weight of the pointing loss (tap what is named), beside 1 for the next step."""
+    reading_weight: NotNegative = 1.0
+    """Weight of the OCR loss (the letters on every square of the screen, and the name of what it belongs to); 0: none."""
+    rename_share: Share = 0.6
+    """Share of the phones on which everything has another name, so that letters are learnt and neither names nor their places."""
+    pool: Count = 16_384
+    """Screens in the sample pool on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
+    auxiliary_screens: CountOrNone = 0
+    """Screens of the pool per update of the training that follows, as an auxiliary loss (pointing and OCR, no next steps), so that training on few names does not undo reading; 0: none."""
+    compile: bool = True
+    """Compile the layers with torch while pretraining on a GPU; where that fails, they run as they are."""
+
+
 class WarmStartConfig(Section, frozen=True):
     demonstrations: CountOrNone = 50
-    """Oracle episodes to clone before training; 0: start from nothing."""
+    """Oracle episodes for behaviour cloning before training; 0: start from random weights."""
     epochs: Count = 40
     """Passes over them; not with `samples`."""
     learning_rate: Positive = 2e-3
-    """Of the cloning."""
+    """Of behaviour cloning."""
     batch: Count = 64
-    """Steps per update of the cloning."""
+    """Steps per update of behaviour cloning; screens per update of grounding pretraining."""
     samples: CountOrNone = 0
-    """Clone a stream of so many steps, drawn by processes beside the learner and never held all at once; 0: `epochs` over what fits in memory."""
+    """Clone a stream of so many steps, drawn by processes beside the learner and never held all at once; 0: `epochs` over what fits in memory. The pixel policy then does its grounding pretraining, for so many queries."""
     minutes: NotNegative = 0.0
     """End a stream after so many minutes, even if `samples` have not come; 0: no limit."""
     processes: CountOrNone = 0
-    """Processes that draw a stream; 0: one for each core but two."""
+    """Data workers, the processes that draw a stream; 0: one for each core but two."""
     pointing_share: Share = 0.0
-    """Share of the screens of a stream that are also shown with "Tap" and the name of something on them: teaches to read and to point; 0: none. The pixel policy has `questions` instead."""
-    questions: Annotated[int, Meta(ge=1, le=7)] = 4
-    """Pixel policy, with `samples`: questions about each screen that is looked at, what to do next and things to get at by name, in sight or not. Looking costs as much as two questions."""
-    pointing_weight: NotNegative = 1.0
-    """Pixel policy, with `samples`: weight of pointing at named things, beside 1 for what to do next."""
-    reading_weight: NotNegative = 1.0
-    """Pixel policy, with `samples`: weight of naming the letters on every square of the screen and the thing that it belongs to; 0: nothing is read aloud."""
-    rename_share: Share = 0.6
-    """Pixel policy, with `samples`: share of the phones of a stream on which everything has another name, so that letters are learnt and neither names nor their places."""
-    pool: Count = 16_384
-    """Pixel policy, with `samples`: screens of a stream at hand on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
-    rehearse: CountOrNone = 0
-    """Pixel policy, with `samples`: screens of the pool that are read and pointed at again in every update of practice, no steps among them, so that practice on few names does not undo reading; 0: none."""
-    compile: bool = True
-    """Pixel policy, with `samples`: let torch compile the layers while cloning on a GPU; where that fails, they run as they are."""
+    """Share of the screens of a stream that also come with "Tap" and the name of an element, as grounding examples; 0: none. The pixel policy has `warm_start.grounding.queries` instead."""
     keep: bool = True
-    """Keep the demonstrations in the replay, to be imitated in practice too; they count as no episodes. Not with `samples`: nobody holds a stream."""
+    """Keep the demonstrations in the replay, to be imitated in training too; they count as no episodes. Not with `samples`: a stream is not held."""
+    grounding: GroundingConfig = GroundingConfig()
+    """The pixel policy's pretraining, with `samples`."""
 
 
 class DataConfig(Section, frozen=True):
-    cut: bool = True
+    filter_noops: bool = True
     """Leave out of what is imitated of a success: steps that the device refused, that had no effect, or that were undone later."""
     hindsight: bool = True
     """Also imitate a failed episode as an attempt at some training task that its end does fulfil, where there is one."""
@@ -158,8 +213,10 @@ class ReplayConfig(Section, frozen=True):
     """How strongly priorities bend the sampling; 0: uniform."""
     beta: Share = 0.0
     """How much of that the importance weights undo."""
-    balance: Share = 0.5
+    class_balance: Share = 0.5
     """How strongly rare task templates are favoured, the successes and the failures of each counted by themselves; 0: not."""
+    weight_by: Literal["max", "mean"] = "mean"
+    """What the importance weights of prioritised sampling are divided by."""
 
 
 class LearnerConfig(Section, frozen=True):
@@ -173,12 +230,12 @@ class LearnerConfig(Section, frozen=True):
     """Episodes to have before the first update."""
     updates_per_episode: Positive = 2.0
     """Most updates per arrived episode: more of them over-fit what has been seen."""
-    rise_updates: CountOrNone = 0
-    """Updates over which the learning rate rises to its full height, so that first steps do not undo a warm start; 0: it starts there."""
-    fall_share: Share = 0.0
-    """Last share of the run's budget (`run.minutes` or `run.episodes`) over which the learning rate falls to nothing, so that the last version is a settled one; 0: it does not fall."""
-    average_updates: CountOrNone = 100
-    """A run ends with its weights averaged over about so many last updates, and over a fifth of all updates at most; workers act with the newest all the while; 0: it ends with the newest."""
+    warmup_updates: CountOrNone = 0
+    """Learning-rate warm-up: updates over which it rises to its full height, so that first steps do not undo behaviour cloning; 0: none."""
+    decay_share: Share = 0.0
+    """Learning-rate decay: last share of the run's budget (`run.minutes` or `run.episodes`) over which it falls linearly to 0; 0: none."""
+    ema_updates: CountOrNone = 100
+    """A run ends with the exponential moving average (EMA) of its weights over about so many last updates, and over a fifth of all updates at most; workers act with the newest all the while; 0: it ends with the newest."""
     publish_every_s: Positive = 4.0
     """How often a new version goes to the workers."""
     checkpoint_every_s: Positive = 20.0
@@ -213,6 +270,8 @@ class RuntimeConfig(Section, frozen=True):
     """A role that has said nothing for so long is named and restarted."""
     max_restarts: CountOrNone = 20
     """Restarts in a row, without progress in between, after which the run gives up."""
+    start_grace_s: Positive = 60.0
+    """A role that loads its libraries or its model may be silent for so long."""
     backoff_s: Positive = 0.2
     """Wait before the first restart; doubles with each one in a row, up to 10 s."""
 
@@ -222,6 +281,7 @@ class Config(Section, frozen=True):
 
     run: RunConfig = RunConfig()
     tasks: TasksConfig = TasksConfig()
+    judge: JudgeConfig = JudgeConfig()
     devices: DevicesConfig = DevicesConfig()
     rollout: RolloutConfig = RolloutConfig()
     policy: PolicyConfig = PolicyConfig()

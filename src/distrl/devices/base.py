@@ -1,21 +1,54 @@
 """The device seam: anything with a screen that takes gestures.
 
-A device decides whether an action was valid. It raises `DeviceLost` when it can no longer be used, and never hangs
-longer than its own deadlines. A simulated phone, an Android over ADB and a Chromium phone all look like this.
+A device decides whether an action was valid, may end and reward an episode itself, and owns its time scales. It raises
+`DeviceLost` when it can no longer be used. A simulated phone, an Android over ADB and a Chromium phone all look like
+this. Deadlines are the caller's; how long they are is up to the device's `times`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from distrl.types import Action, EndState, Task, UiElement
+from distrl import plugins
+from distrl.config.schema import DevicesConfig
+from distrl.types import Action, DeviceEnd, Task, UiElement
 
 Clock = Callable[[], float]
 """Seconds that only ever go forward."""
 Sleep = Callable[[float], Awaitable[object]]
+
+
+class TimeScales(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a device may take: deadlines, not averages."""
+
+    boot_s: float = 120.0
+    """From nothing to a device that answers, before its first episode."""
+    reset_s: float = 60.0
+    """To the start of a task."""
+    step_s: float = 30.0
+    """Over one action, or one capture of the screen."""
+    restart_s: float = 120.0
+    """To come back after it was lost."""
+    episode_s: float = 600.0
+    """Over a long episode; a longer one is truncated."""
+    backoff_s: float = 0.5
+    """Wait before the first restart after a loss. Doubles with each loss in a row, up to 60 times; quarantine lasts 240 times."""
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """The screen at one moment: elements and picture belong together."""
+
+    elements: tuple[UiElement, ...] = ()
+    """Empty where the device does not expose them."""
+    screenshot: bytes = b""
+    """JPEG or PNG; empty where none was asked for."""
+    width_px: int = 0
+    height_px: int = 0
+    app: str = ""
+    """The app in the foreground; empty: not known."""
 
 
 class Performed(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,30 +62,65 @@ class Performed(msgspec.Struct, frozen=True, kw_only=True):
     content: int | None = None
     """Which content the device holds now: equal numbers in one episode, equal content; 0: that of the start; None: it
     cannot tell."""
+    done: bool = False
+    """The device has ended the episode, as web pages do."""
+    reward: float = 0.0
+    """What the device itself gives for this step."""
 
 
+@runtime_checkable
 class Device(Protocol):
     """One screen, driven by one episode at a time."""
 
     name: str
+    times: TimeScales
 
     async def reset(self, task: Task) -> None:
-        """Bring the device to the start of `task`."""
+        """Bring the device to the start of `task`; the first one after its making may have to boot it."""
 
-    async def observe(self) -> tuple[UiElement, ...]:
-        """The UI elements on the screen; empty where the device does not expose them."""
-
-    async def screenshot(self) -> bytes:
-        """The screen as an encoded picture, drawn or fetched only now."""
+    async def capture(self, *, screenshot: bool) -> Capture:
+        """The screen as it is now; the picture is drawn or fetched only where one is asked for."""
 
     async def perform(self, action: Action) -> Performed:
         """Carry out `action`; an impossible one is an invalid step, not an error."""
 
-    async def end_state(self) -> EndState:
-        """How the device stands compared with the start of its task, for the judge."""
+    async def end_state(self) -> DeviceEnd | None:
+        """How the device stands compared with the start of its task, for the judge; None: it cannot tell."""
 
     async def restart(self) -> None:
-        """Make a lost device usable again; it must be reset before the next episode. Raises `DeviceLost` in vain."""
+        """Make a lost device usable again; it must be reset before the next episode. `DeviceLost` where that fails."""
 
     async def close(self) -> None:
-        """Let go of everything that the device holds."""
+        """Release everything that the device holds."""
+
+
+@runtime_checkable
+class SavesState(Protocol):
+    """What a device may have besides: its whole state as bytes, to come back to."""
+
+    async def save_state(self) -> bytes:
+        """The device as it is, in the middle of its task."""
+
+    async def load_state(self, state: bytes) -> None:
+        """Go back to what `save_state` gave, in the same task."""
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """Which devices to make: what a factory of devices is told beside its settings."""
+
+    owner: str
+    """The role that drives them, such as worker-0: device names begin with it."""
+    count: int
+    seed: int
+    purpose: Literal["collection", "evaluation"] = "collection"
+    workers: tuple[str, ...] = ()
+    """All workers of the run, in order."""
+
+
+def find_devices(devices: DevicesConfig, fleet: Fleet) -> list[Device]:
+    """The devices that the configuration names, for one role; `ConfigError` where its factory makes something else."""
+    tables = {name: getattr(devices, name) for name in devices.__struct_fields__}
+    made = plugins.make("devices", devices.kind, tables, devices.options, fleet)
+    if not isinstance(made, Sequence) or not made:
+        raise plugins.wrong_type("devices", devices.kind, f"{made!r:.80}", "a list of one or more devices")
+    return [plugins.check_type("devices", devices.kind, device, Device) for device in made]  # type: ignore[type-abstract]

@@ -17,7 +17,10 @@ from enum import StrEnum
 import msgspec
 
 from distrl.devices.base import Clock, Device, Sleep
-from distrl.errors import DeviceError, DeviceLost
+from distrl.errors import DeviceError
+
+DEVICE_FAULTS = (DeviceError, TimeoutError, OSError)
+"""What a device may raise: the fault is the device's, the episode is over, and everything else goes on."""
 
 
 class Health(StrEnum):
@@ -31,7 +34,7 @@ class Health(StrEnum):
 
 
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How patient the pool is."""
+    """How patient the pool is with one device."""
 
     restart_s: float = 60.0
     """A restart that takes longer has failed."""
@@ -45,7 +48,15 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long it stays there before it is tried again."""
 
 
-DEFAULT_LIMITS = PoolLimits()
+def limits_of(device: Device) -> PoolLimits:
+    """What the device's own time scales come to."""
+    times = device.times
+    return PoolLimits(
+        restart_s=times.restart_s,
+        backoff_s=times.backoff_s,
+        longest_backoff_s=60 * times.backoff_s,
+        quarantine_s=240 * times.backoff_s,
+    )
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,8 +79,8 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
 class _Slot:
     """A device and its record of health."""
 
-    def __init__(self, device: Device, now_s: float) -> None:
-        self.device = device
+    def __init__(self, device: Device, limits: PoolLimits, now_s: float) -> None:
+        self.device, self.limits = device, limits
         self.health = Health.HEALTHY
         self.failures = self.losses = 0
         self.waiting = ""
@@ -78,18 +89,21 @@ class _Slot:
 
 
 class DevicePool:
-    """All devices of one worker. Belongs to one event loop."""
+    """All devices of one process, whether it collects or evaluates. Belongs to one event loop.
+
+    Without `limits`, each device's own time scales say how long restarts may take and how long to wait before them.
+    """
 
     def __init__(
         self,
         devices: Iterable[Device],
-        limits: PoolLimits = DEFAULT_LIMITS,
+        limits: PoolLimits | None = None,
         *,
         sleep: Sleep = asyncio.sleep,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._limits, self._sleep, self._clock = limits, sleep, clock
-        self._slots = {device.name: _Slot(device, clock()) for device in devices}
+        self._sleep, self._clock = sleep, clock
+        self._slots = {device.name: _Slot(device, limits or limits_of(device), clock()) for device in devices}
         self._free = deque(self._slots.values())
         self._queue: deque[asyncio.Future[_Slot]] = deque()
         self._recoveries: set[asyncio.Task[None]] = set()
@@ -130,12 +144,12 @@ class DevicePool:
 
     @asynccontextmanager
     async def leased(self, timeout_s: float) -> AsyncIterator[Device]:
-        """A device for the length of a block; `DeviceLost` and `TimeoutError` leaving it mean that it was lost."""
+        """A device for the length of a block; one of `DEVICE_FAULTS` leaving it means that it was lost."""
         device = await self.lease(timeout_s)
         lost = ""
         try:
             yield device
-        except (DeviceLost, TimeoutError) as error:
+        except DEVICE_FAULTS as error:
             lost = str(error) or "it missed a deadline"
             raise
         finally:
@@ -202,7 +216,7 @@ class DevicePool:
 
     def _mark_failed(self, slot: _Slot, reason: str) -> float:
         """Count a failure; the seconds to wait before the next restart."""
-        limits = self._limits
+        limits = slot.limits
         slot.failures += 1
         reason = reason.splitlines()[0]
         if slot.failures >= limits.quarantine_after:
@@ -216,21 +230,22 @@ class DevicePool:
     async def _bring_back(self, slot: _Slot, wait_s: float) -> None:
         while True:
             await self._sleep(wait_s)
-            self._mark(slot, Health.RESTARTING, "its restart to finish", self._limits.restart_s)
+            self._mark(slot, Health.RESTARTING, "its restart to finish", slot.limits.restart_s)
             try:
-                await self._restart(slot.device)
-            except (DeviceError, TimeoutError, OSError) as error:
+                await self._restart(slot)
+            except DEVICE_FAULTS as error:
                 wait_s = self._mark_failed(slot, str(error))
             else:
                 return self._offer(slot)
 
-    async def _restart(self, device: Device) -> None:
+    async def _restart(self, slot: _Slot) -> None:
+        device, limit_s = slot.device, slot.limits.restart_s
         work = asyncio.create_task(device.restart(), name=f"restart of {device.name}")
-        alarm = asyncio.ensure_future(self._sleep(self._limits.restart_s))
+        alarm = asyncio.ensure_future(self._sleep(limit_s))
         try:
             await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise TimeoutError(f"its restart took longer than {self._limits.restart_s:g} s")
+                raise TimeoutError(f"its restart took longer than {limit_s:g} s")
             work.result()
         finally:
             work.cancel()

@@ -1,33 +1,54 @@
-"""Play held-out tasks with one pinned policy on phones that never wait, and report what came of it."""
+"""Play held-out tasks with one pinned policy on devices of a pool, and judge what came of it.
+
+Every task is attempted and counted. A device that is lost is restarted by its pool, and the task is tried once more on
+another one; an attempt that came to nothing twice is counted as one without an outcome.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from distrl.config.schema import Config, FaultConfig, LatencyConfig
-from distrl.devices.sim.device import SimDevice, SimSettings
-from distrl.devices.sim.world import start_state
-from distrl.errors import TaskError
+from distrl.config.schema import Config
+from distrl.devices.base import Device
+from distrl.devices.pool import DevicePool
+from distrl.errors import DeviceError, TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
-from distrl.rollout.episode import EpisodeLimits, EpisodeTools, KeepFrame, run_episode
-from distrl.tasks.sim.judge import judge
-from distrl.tasks.sim.suites import suite
-from distrl.types import Decision, EndState, Observation, Split, Task, Trajectory, Verdict
+from distrl.rollout.episode import (
+    EpisodeLimits,
+    EpisodeTools,
+    KeepFrame,
+    attempt_of,
+    run_episode,
+    with_verdict,
+)
+from distrl.tasks.base import find_suite, tasks_of
+from distrl.tasks.judges import Judge, judge_attempt
+from distrl.types import Decision, Ending, EndState, Observation, Split, Task, Trajectory, Verdict
 
 TEMPERATURE = 0.5
 """Of the choices in an evaluation: likelier than in training, but a loop is not repeated for ever."""
+TRIES = 2
+"""Attempts at a task, where the device is lost in the first."""
+LEASE_S, LONGEST_LEASE_S = 1.0, 600.0
+"""How long an attempt waits for a device before it says that it is alive, and before it gives up."""
+MARGIN = 2.0
+"""How much longer than its longest episodes an evaluation may take before it counts as stuck."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """How to evaluate."""
 
     config: Config
+    devices: Callable[[], list[Device]]
+    """Makes the devices; called once per evaluation."""
+    judge: Judge
     seed: int = 0
     temperature: float = TEMPERATURE
     version: int = 0
@@ -35,24 +56,29 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Hears how many episodes are done, often."""
     keep_frame: KeepFrame | None = None
     """Where the policy finds the pictures that it is shown; None: none are taken."""
+    picture: Callable[[str], bytes] | None = None
+    """The bytes of a picture by reference, for a judge that wants to see."""
+    needs: Callable[[float], None] = lambda seconds: None
+    """Hears how long the evaluation may take before it counts as stuck."""
 
 
 def evaluate(policy: Policy[Any], tasks: Iterable[Task], how: Evaluation) -> list[Trajectory]:
-    """One episode for each task."""
+    """One judged trajectory for each task, in the order in which they ended."""
     return asyncio.run(_evaluate(policy, list(tasks), how))
 
 
 async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> list[Trajectory]:
-    config = how.config
-    lanes = min(len(tasks), config.evaluation.devices)
-    batching = Batching(batch_size=lanes, batch_wait_s=0.0, temperature=how.temperature, seed=how.seed)
+    devices = how.devices()[: len(tasks)]
+    how.needs(deadline_s(how.config, len(tasks), devices))
+    pool = DevicePool(devices)
+    batching = Batching(batch_size=len(devices), batch_wait_s=0.0, temperature=how.temperature, seed=how.seed)
     batcher = Batcher(policy, None, batching)
     batcher.version = how.version
     done: list[Trajectory] = []
     queue = iter(enumerate(tasks))
     deciding = asyncio.create_task(batcher.run(), name="decisions")
     playing = [
-        asyncio.create_task(_lane(f"eval-{n}", queue, batcher, how, done), name=f"lane {n}") for n in range(lanes)
+        asyncio.create_task(_lane(queue, pool, batcher, how, done), name=f"lane {n}") for n in range(len(devices))
     ]
     try:
         await all_or_first_error(playing, deciding)
@@ -60,58 +86,93 @@ async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> 
         for task in (deciding, *playing):
             task.cancel()
         await asyncio.gather(deciding, *playing, return_exceptions=True)
+        await pool.close()
     return done
 
 
 async def _lane(
-    name: str, queue: Iterator[tuple[int, Task]], batcher: Batcher, how: Evaluation, done: list[Trajectory]
+    queue: Iterator[tuple[int, Task]], pool: DevicePool, batcher: Batcher, how: Evaluation, done: list[Trajectory]
 ) -> None:
-    config = how.config
-    settings = SimSettings(
-        wild=config.devices.wild,
-        latency=LatencyConfig(profile="instant"),
-        faults=FaultConfig(),
-        seed=how.seed,
-        picture_width=config.devices.picture_width,
-    )
-    device = SimDevice(name, settings)
+    """One task after another, on whatever device is free."""
 
     async def decide(seen: Observation) -> tuple[Decision, int]:
         how.beat(len(done))  # at every decision: on a busy machine, the first episode may be long in coming
         return await batcher.decide(seen)
 
-    tools = EpisodeTools(decide=decide, judge=judge_on_phone, clock=time.monotonic, keep_frame=how.keep_frame)
-    limits = EpisodeLimits(
-        budget_s=600.0,
-        step_deadline_s=60.0,
-        history=config.rollout.history,
-        repeat_penalty=config.rollout.repeat_penalty,
-    )
+    tools = EpisodeTools(decide=decide, clock=time.monotonic, keep_frame=how.keep_frame)
     for number, task in queue:
-        played = await run_episode(f"evaluation-{number}", device, task, tools, limits)
-        if played.trajectory is not None:
-            done.append(played.trajectory)
+        trajectory = await _attempt(f"evaluation-{number}", task, pool, tools, how, lambda: how.beat(len(done)))
+        attempt = attempt_of(trajectory, picture=how.picture)
+        verdict = await judge_attempt(how.judge, attempt, deadline_s=how.config.judge.deadline_s)
+        done.append(with_verdict(trajectory, verdict) if trajectory.steps else trajectory)
         how.beat(len(done))
+
+
+async def _attempt(
+    id: str, task: Task, pool: DevicePool, tools: EpisodeTools, how: Evaluation, alive: Callable[[], None]
+) -> Trajectory:
+    """The trajectory of the last try; an empty one, ended by a fault, where there was never a first step."""
+    rollout = how.config.rollout
+    limits = EpisodeLimits(
+        budget_s=rollout.episode_budget_s,
+        step_deadline_s=rollout.step_deadline_s,
+        history=rollout.history,
+        repeat_penalty=rollout.repeat_penalty,
+    )
+    trajectory = None
+    for _ in range(TRIES):
+        device = await _lease(pool, alive)
+        lost = "the evaluation broke off"
+        try:
+            played = await run_episode(id, device, task, tools, limits)
+            trajectory, lost = played.trajectory or trajectory, played.lost
+        finally:
+            pool.release(device, lost=lost)
+        if not played.lost:
+            break
+    return trajectory or nothing_played(id, task)
+
+
+async def _lease(pool: DevicePool, alive: Callable[[], None]) -> Device:
+    """A device, once one is free; lost ones may have to restart first."""
+    waited_s = 0.0
+    while True:
+        try:
+            return await pool.lease(LEASE_S)
+        except DeviceError:
+            alive()
+            waited_s += LEASE_S
+            if waited_s >= LONGEST_LEASE_S:
+                raise
+
+
+def nothing_played(id: str, task: Task) -> Trajectory:
+    """The record of an attempt that a fault ended before its first step."""
+    verdict = Verdict(outcome="unknown", reason="the device was lost before the first step")
+    return Trajectory(id=id, task=task, steps=(), ending=Ending.DEVICE_LOST, verdict=verdict, end=EndState())
+
+
+def deadline_s(config: Config, episodes: int, devices: list[Device]) -> float:
+    """How long an evaluation may take: its episodes one after the other on each device, each as long as it may be."""
+    times = [device.times for device in devices]
+    episode_s = config.rollout.episode_budget_s or max(time.episode_s for time in times)
+    longest_s = episode_s + max(time.reset_s for time in times) + config.judge.deadline_s
+    return max(time.boot_s for time in times) + MARGIN * longest_s * math.ceil(episodes / len(devices))
 
 
 def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
     """The first `count` held-out tasks of the run's suite that are within its limits; `TaskError` without any."""
     chosen: list[Task] = []
-    limit = config.tasks.max_oracle_steps
-    for task in suite(config.tasks.suite).tasks(split):
-        if not limit or len(task.route) <= limit:
+    suite, limit = find_suite(config.tasks), config.tasks.max_oracle_steps
+    for task in tasks_of(suite, split):
+        if not limit or task.oracle_steps <= limit:
             chosen.append(task)
         if len(chosen) == count:
             break
     if not chosen:
         raise TaskError(
-            f"no {split} task of {config.tasks.suite} is done in {limit} step(s)",
+            f"no {split} task of {suite.name} is done in {limit} step(s)",
             expected="tasks.max_oracle_steps of 0 (no limit), or large enough for some task",
             fix="--max-oracle-steps 0",
         )
     return chosen
-
-
-def judge_on_phone(task: Task, end: EndState) -> Verdict:
-    """The verdict on a simulated phone, whose start follows from the task."""
-    return judge(task, start_state(task), end)

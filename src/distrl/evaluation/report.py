@@ -42,6 +42,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     n: int
+    """Every attempt, those without an outcome included."""
+    unknown: int = 0
+    """Attempts without an outcome: a fault ended them, or the judge failed. They count as no success."""
     policy_version: int
     suite: str
     progress: float
@@ -71,6 +74,7 @@ def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int)
         low=rate.low,
         high=rate.high,
         n=n,
+        unknown=sum(not t.verdict.known for t in trajectories),
         policy_version=version,
         suite=suite,
         progress=_mean([t.verdict.progress for t in trajectories]),

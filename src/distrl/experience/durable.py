@@ -115,10 +115,9 @@ def _write_and_link(path: Path, content: bytes, *, sync: bool) -> bool:
     temporary = temporary_name(path)
     try:
         _write(temporary, content, sync=sync)
-    except BaseException:
+        return link_once(temporary, path)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    return link_once(temporary, path)
 
 
 def _write(path: Path, *content: bytes | memoryview, sync: bool = True) -> None:
@@ -137,4 +136,6 @@ def _index_fix(error: sqlite3.Error) -> str:
         return "end the process that holds the index, or put the run on a faster disk with {flag}"
     if "readonly" in str(error):
         return FIXES[errno.EACCES]
+    if "disk I/O" in str(error):
+        return "check the disk: it may be full, or over a quota or a limit on file sizes (ulimit -f); or choose another with {flag}"
     return "move index.sqlite and its -wal and -shm away: the next start rebuilds it from the episode files"

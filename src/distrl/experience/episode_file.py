@@ -18,8 +18,8 @@ from distrl.errors import StoreError
 from distrl.types import Trajectory
 
 MAGIC = b"DISTRLEP"
-FORMAT = 1
-"""Raised whenever files written from then on cannot be read by earlier code."""
+FORMAT = 2
+"""Raised whenever what is written changes its meaning; another number is refused."""
 
 _HEAD = struct.Struct(">8sHdI")
 _CHECKSUM_BYTES = 16
@@ -57,8 +57,8 @@ def _decode(content: bytes, path: Path) -> EpisodeFile:
         raise _damaged(path, "it does not begin like an episode")
     head, checksum, payload = content[: _HEAD.size], content[_HEAD.size : start], content[start:]
     _, number, created_s, size = _HEAD.unpack(head)
-    if number > FORMAT:
-        raise newer_format(path, number)
+    if number != FORMAT:
+        raise other_format(path, number)
     if size != len(payload) or checksum != _checksum(head, payload):
         raise _damaged(path, "its checksum does not fit its content")
     return EpisodeFile(trajectory=_unpack(payload, path), created_s=created_s, size_bytes=len(content))
@@ -75,12 +75,12 @@ def _checksum(head: bytes, payload: bytes) -> bytes:
     return blake2b(head + payload, digest_size=_CHECKSUM_BYTES).digest()
 
 
-def newer_format(path: Path, number: int) -> StoreError:
-    """The refusal of what later code has written."""
+def other_format(path: Path, number: int) -> StoreError:
+    """The refusal of what other code has written."""
     return StoreError(
-        f"{path} has format {number}",
-        expected=f"format {FORMAT} or older",
-        fix="update distrl to the version that wrote this run, or start a new run",
+        f"{path} has format {number}, and this distrl reads format {FORMAT}",
+        expected=f"a run of this version: format {FORMAT}",
+        fix="use the distrl version that wrote this run (env.json names it), or start a new run",
     )
 
 

@@ -7,7 +7,7 @@ never find a smaller one appear later: a number is a safe cursor. Every insertio
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,8 +16,8 @@ import msgspec
 
 from distrl.errors import StoreError
 from distrl.experience.durable import link_once, sync_folder, temporary_name
-from distrl.experience.episode_file import FORMAT, EpisodeFile, newer_format
-from distrl.types import Ending
+from distrl.experience.episode_file import FORMAT, EpisodeFile, other_format
+from distrl.types import Ending, Source
 
 BUSY_S = 30.0
 """How long a process waits for another one's transaction before it gives up."""
@@ -31,6 +31,7 @@ CREATE TABLE episodes (
     version INTEGER NOT NULL,
     steps INTEGER NOT NULL,
     success INTEGER NOT NULL,
+    source TEXT NOT NULL,
     ending TEXT NOT NULL,
     wall_s REAL NOT NULL,
     worker TEXT NOT NULL,
@@ -40,18 +41,18 @@ CREATE TABLE episodes (
 """
 
 _INSERT = """
-INSERT INTO episodes (id, task, template, version, steps, success, ending, wall_s, worker, created_s, size_bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+INSERT INTO episodes (id, task, template, version, steps, success, source, ending, wall_s, worker, created_s, size_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 """
 
 _STATS = """
 SELECT count(*), coalesce(sum(steps), 0), coalesce(sum(success), 0), coalesce(sum(wall_s), 0.0),
-       coalesce(sum(size_bytes), 0), coalesce(max(seq), ?)
-FROM episodes WHERE seq > ?
+       coalesce(sum(size_bytes), 0), (SELECT coalesce(max(seq), ?) FROM episodes WHERE seq > ?)
+FROM episodes WHERE seq > ? AND source = 'played'
 """
 
 _COUNT_OF = """
-SELECT count(*) FILTER (WHERE version = ? AND (worker = ? OR ? = '')), coalesce(max(seq), ?) FROM episodes WHERE seq > ?
+SELECT count(*) FILTER (WHERE version = ? AND source = 'played' AND (worker = ? OR ? = '')), coalesce(max(seq), ?) FROM episodes WHERE seq > ?
 """
 
 
@@ -67,6 +68,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest policy version that acted in it."""
     steps: int
     success: bool
+    source: Source
+    """Played, or made from what was played or demonstrated: only played ones are counted as episodes."""
     ending: Ending
     wall_s: float
     worker: str
@@ -75,7 +78,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals over the episodes after a cursor."""
+    """Totals over the episodes that were played after a cursor."""
 
     episodes: int
     steps: int
@@ -94,12 +97,11 @@ class Index:
             _create(path)
         self._lock = Lock()
         self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
+        with ExitStack() as half_done:
+            half_done.callback(self._connection.close)
             _check_format(self._connection, path)
             self._connection.execute("PRAGMA synchronous = FULL")
-        except BaseException:
-            self._connection.close()
-            raise
+            half_done.pop_all()  # whole: it stays open
 
     def close(self) -> None:
         """Let go of the file."""
@@ -117,6 +119,7 @@ class Index:
             trajectory.version,
             len(trajectory.steps),
             trajectory.verdict.success,
+            trajectory.source,
             trajectory.ending.value,
             trajectory.wall_s,
             trajectory.worker,
@@ -146,8 +149,8 @@ class Index:
         return [id for (id,) in self._ask("SELECT id FROM episodes ORDER BY seq")]
 
     def count(self) -> int:
-        """How many episodes there are."""
-        return int(self._ask("SELECT count(*) FROM episodes")[0][0])
+        """How many episodes were played."""
+        return int(self._ask("SELECT count(*) FROM episodes WHERE source = 'played'")[0][0])
 
     def count_of(self, version: int, *, worker: str, after: int) -> tuple[int, int]:
         """How many episodes behind a cursor a version began, those of one worker or of all, and the next cursor."""
@@ -156,7 +159,7 @@ class Index:
 
     def stats(self, after: int) -> StoreStats:
         """Totals behind a cursor."""
-        (row,) = self._ask(_STATS, after, after)
+        (row,) = self._ask(_STATS, after, after, after)
         return msgspec.convert(dict(zip(StoreStats.__struct_fields__, row, strict=True)), StoreStats)
 
     def _ask(self, statement: str, *values: object) -> list[Any]:
@@ -183,7 +186,7 @@ def _create(path: Path) -> None:
 
 def _check_format(connection: sqlite3.Connection, path: Path) -> None:
     (number,) = connection.execute("PRAGMA user_version").fetchone()
-    if number > FORMAT:
-        raise newer_format(path, number)
+    if number >= 1 and number != FORMAT:
+        raise other_format(path, number)
     if number < 1:
         raise StoreError(f"{path} is no index of episodes", fix="move that file away, or choose another folder")

@@ -46,7 +46,7 @@ def first_priority(trajectory: Trajectory, config: ReplayConfig, *, gamma: float
     values = np.array([step.decision.value for step in steps])
     rewards = np.array([step.reward for step in steps])
     entropy = np.array([step.decision.entropy for step in steps])
-    last_value = 0.0 if trajectory.ending.terminal else trajectory.last_value
+    last_value = 0.0 if trajectory.ending.is_terminal else trajectory.last_value
     td = td_errors(values, rewards, last_value, gamma=gamma)
     success = trajectory.verdict.success
     return priority(td, np.ones(len(steps)), entropy, config, success=success, rho_max=rho_max)

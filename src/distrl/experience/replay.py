@@ -7,11 +7,15 @@ that acted in it, is at most `max_staleness`; with `keep_successes` a success st
 
 The slots form a circle. A trajectory takes one slot, whole, and the oldest leave before a new one comes in, so no slot
 is ever half overwritten. What an item is, is left to the learner; what is evicted stays in the store on disk.
+
+Draws come from a sum tree of two levels: O(sqrt n), a few numpy calls over some hundred numbers, which take a fraction of
+what a walk down a binary tree takes in Python. A row's sum is always computed anew, so rounding errors never pile up.
 """
 
 from __future__ import annotations
 
 import math
+from math import isqrt
 from typing import Generic, Literal, TypeVar
 
 import msgspec
@@ -20,7 +24,6 @@ import numpy.typing as npt
 
 from distrl.config.schema import ReplayConfig
 from distrl.errors import ConfigError, DistrlError
-from distrl.experience.sumtree import Floats, Ints, SumTree
 
 T = TypeVar("T")
 WeightBy = Literal["max", "mean"]
@@ -71,8 +74,8 @@ class ReplayState(msgspec.Struct, frozen=True, kw_only=True):
 class Replay(Generic[T]):
     """The circle of slots. One owner: not for use from several threads."""
 
-    def __init__(self, config: ReplayConfig, random: np.random.Generator, *, weight_by: WeightBy = "mean") -> None:
-        self._config, self._random, self._weight_by = config, random, weight_by
+    def __init__(self, config: ReplayConfig, random: np.random.Generator) -> None:
+        self._config, self._random = config, random
         # Every trajectory has a step at least, so there are never more of them than steps.
         self._num_slots = config.capacity_steps
         self._tree = SumTree(self._num_slots)
@@ -82,7 +85,7 @@ class Replay(Generic[T]):
         self._success: npt.NDArray[np.bool_] = np.zeros(self._num_slots, dtype=np.bool_)
         self._kind: Ints = np.zeros(self._num_slots, dtype=np.int64)
         self._kinds: dict[tuple[str, bool], int] = {}
-        self._evenness: Floats = np.ones(0)
+        self._class_weights: Floats = np.ones(0)
         self._held: dict[int, tuple[str, T]] = {}
         self._slot_of: dict[str, int] = {}
         self._oldest = 0
@@ -136,7 +139,7 @@ class Replay(Generic[T]):
             return []
         slots = self._tree.find(self._random.random(count) * self._tree.total)
         probabilities = self._tree.weights[slots] / self._tree.total
-        weights = importance_weights(probabilities, self._num_eligible, self._config.beta, by=self._weight_by)
+        weights = importance_weights(probabilities, self._num_eligible, self._config.beta, by=self._config.weight_by)
         staleness = self._staleness(slots)
         self._note(staleness)
         return [
@@ -160,8 +163,8 @@ class Replay(Generic[T]):
         slots = (self._oldest + np.arange(len(self))) % self._num_slots
         eligible = slots[self._eligible(slots)]
         weights = np.zeros(self._num_slots)
-        self._evenness = evenness(self._kind[eligible], len(self._kinds), self._config.balance)
-        weights[eligible] = self._priority[eligible] ** self._config.alpha * self._evenness[self._kind[eligible]]
+        self._class_weights = class_weights(self._kind[eligible], len(self._kinds), self._config.class_balance)
+        weights[eligible] = self._priority[eligible] ** self._config.alpha * self._class_weights[self._kind[eligible]]
         self._tree.assign(weights)
         self._num_eligible = len(eligible)
 
@@ -212,7 +215,9 @@ class Replay(Generic[T]):
 
     def _share(self, slot: int) -> float:
         kind = int(self._kind[slot])
-        even = float(self._evenness[kind]) if kind < len(self._evenness) else 1.0  # new since the last version
+        even = (
+            float(self._class_weights[kind]) if kind < len(self._class_weights) else 1.0
+        )  # new since the last version
         return float(float(self._priority[slot]) ** self._config.alpha * even)
 
     def _eligible(self, slots: Ints) -> npt.NDArray[np.bool_]:
@@ -255,7 +260,7 @@ def importance_weights(probabilities: Floats, num: int, beta: float, *, by: Weig
     return weights
 
 
-def evenness(kind_N: Ints, num_kinds: int, balance: float) -> Floats:
+def class_weights(kind_N: Ints, num_kinds: int, balance: float) -> Floats:
     """What a trajectory of each kind counts for: `(its number / the mean number)^-balance`."""
     count_K = np.maximum(np.bincount(kind_N, minlength=num_kinds), 1)
     even_K: Floats = (count_K / max(1.0, len(kind_N) / max(1, num_kinds))) ** -balance
@@ -269,3 +274,66 @@ def _check_priority(id: str, priority: float) -> None:
             expected="a finite number above 0",
             fix="lower learner.learning_rate: values that are not finite mean that the critic diverged",
         )
+
+
+# --- the sum tree -----------------------------------------------------------------------------------------------------
+
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class SumTree:
+    """`num_leaves` weights, none of them negative, all 0 at first."""
+
+    def __init__(self, num_leaves: int) -> None:
+        self._num_leaves = num_leaves
+        self._width = isqrt(num_leaves - 1) + 1 if num_leaves else 1
+        num_rows = -(-num_leaves // self._width)
+        self._leaves_RW: Floats = np.zeros((num_rows, self._width))
+        self._sums_R: Floats = np.zeros(num_rows)
+
+    @property
+    def total(self) -> float:
+        """The sum of all weights."""
+        return float(self._sums_R.sum())
+
+    @property
+    def weights(self) -> Floats:
+        """The leaves; a view that nobody may write to."""
+        view = self._leaves_RW.reshape(-1)[: self._num_leaves]
+        view.flags.writeable = False
+        return view
+
+    def set(self, leaf: int, weight: float) -> None:
+        """Change one weight."""
+        row, place = divmod(leaf, self._width)
+        leaves_W = self._leaves_RW[row]
+        leaves_W[place] = weight
+        self._sums_R[row] = leaves_W.sum()
+
+    def assign(self, weights: Floats) -> None:
+        """Change all weights at once, in O(n)."""
+        self._leaves_RW.reshape(-1)[: self._num_leaves] = weights
+        self._sums_R = self._leaves_RW.sum(axis=1)
+
+    def find(self, points: Floats) -> Ints:
+        """For each point of [0, total) the leaf whose share of the line it falls on; never one of weight 0.
+
+        Call it only where the total is above 0.
+        """
+        ends_R = self._sums_R.cumsum()
+        row_P = np.searchsorted(ends_R, points, side="right")
+        # Here and below: rounding may have pushed a point past the end, or before the beginning of its row.
+        row_P = np.minimum(row_P, _last_above_0(self._sums_R))
+        leaves_PW = self._leaves_RW[row_P]
+        rest_P = np.maximum(points - (ends_R[row_P] - self._sums_R[row_P]), 0.0)
+        place_P = (leaves_PW.cumsum(axis=1) <= rest_P[:, None]).sum(axis=1)
+        found: Ints = row_P * self._width + np.minimum(place_P, _last_above_0(leaves_PW))
+        return found
+
+
+def _last_above_0(values: Floats) -> Ints:
+    """Where the last number above 0 stands, along the last axis."""
+    last: Ints = values.shape[-1] - 1 - np.argmax(values[..., ::-1] > 0, axis=-1)
+    return last

@@ -115,7 +115,7 @@ class ExperienceStore:
             return self._index.after(seq, limit)
 
     def count(self) -> int:
-        """How many episodes there are."""
+        """How many episodes were played."""
         with storage_errors(self.folder):
             return self._index.count()
 

@@ -1,14 +1,12 @@
 """All that the learner needs to go on after `kill -9`: weights, optimizer, cursor, priorities and counters.
 
-A checkpoint is a folder that appears whole under its final name. Its `state.json` holds the checksum of every file
-beside it, so a damaged one is recognised; the newest whole one is used. Tensors are safetensors; nothing is pickled.
+A checkpoint is a set of named files that appear together; where they are kept is up to the transport. Tensors are
+safetensors, the rest is JSON; nothing is pickled.
 """
 
 from __future__ import annotations
 
-import shutil
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,13 +15,12 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from distrl.errors import StoreError
-from distrl.experience.durable import replace, storage_errors, sync_folder
 from distrl.experience.replay import ReplayState
 from distrl.learner.intake import Counts
-from distrl.policies.base import Policy, Varying
+from distrl.policies.base import Policy, RandomAugmentation
 
-KEEP = 2
-CRITIC, AVERAGE = "critic.safetensors", "average.safetensors"
+STATE, POLICY, OPTIMIZER = "state.json", "policy.safetensors", "optimizer.safetensors"
+CRITIC, EMA = "critic.safetensors", "ema.safetensors"
 """There only where the algorithm has a critic of its own, and where weights are averaged."""
 
 
@@ -40,11 +37,11 @@ class LearnerState(msgspec.Struct, frozen=True, kw_only=True):
     replay: ReplayState
     sampler: str
     """State of the random generator that draws from the replay, as JSON: its integers are wider than 64 bits."""
-    variation: str = ""
-    """State of the one that varies what the policy trains on; empty: the policy has none."""
+    augmentation: str = ""
+    """State of the one that augments what the policy trains on; empty: the policy has none."""
     data: Counts = Counts()
-    left_out: int = 0
-    """Updates that were not taken."""
+    skipped_updates: int = 0
+    """Updates whose loss or gradient was non-finite, or that ran out of memory."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,86 +52,38 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: bytes
     critic: bytes = b""
     """What the algorithm trains beside the policy; empty where it trains nothing."""
-    average: bytes = b""
-    """What was last published or would be next; empty: `policy`."""
+    ema: bytes = b""
+    """The averaged weights; empty: `policy`."""
 
 
-class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    state: LearnerState
-    sha256: dict[str, str]
+def to_files(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The checkpoint as named files."""
+    files = {
+        STATE: msgspec.json.encode(checkpoint.state),
+        POLICY: checkpoint.policy,
+        OPTIMIZER: checkpoint.optimizer,
+        CRITIC: checkpoint.critic,
+        EMA: checkpoint.ema,
+    }
+    return {name: data for name, data in files.items() if data}
 
 
-class CheckpointFolder:
-    """The checkpoints of a run, newest last."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write(self, checkpoint: Checkpoint) -> Path:
-        """Save durably; older checkpoints but one are removed."""
-        # A number of its own, never one that is taken: replacing a folder has a moment in which neither is there.
-        taken = self._paths()
-        name = f"{int(taken[-1].name) + 1 if taken else 0:08d}"
-        path, draft = self._folder / name, self._folder / f".{name}.partial"
-        files = {"policy.safetensors": checkpoint.policy, "optimizer.safetensors": checkpoint.optimizer}
-        files |= {CRITIC: checkpoint.critic} if checkpoint.critic else {}
-        files |= {AVERAGE: checkpoint.average} if checkpoint.average else {}
-        manifest = _Manifest(
-            state=checkpoint.state, sha256={name: sha256(data).hexdigest() for name, data in files.items()}
-        )
-        with storage_errors(self._folder):
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(parents=True)
-            for file, data in {**files, "state.json": msgspec.json.encode(manifest)}.items():
-                replace(draft / file, data)
-            draft.rename(path)
-            sync_folder(self._folder)
-        for old in self._paths()[:-KEEP]:
-            shutil.rmtree(old, ignore_errors=True)
-        return path
-
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; None where there was never one; `StoreError` where all are damaged."""
-        problems = []
-        for path in reversed(self._paths()):
-            try:
-                return read_checkpoint(path)
-            except StoreError as error:
-                problems.append(error)
-        if problems:
-            raise problems[0]
-        return None
-
-    def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob("[0-9]" * 8))
-
-
-def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in this folder, verified."""
+def from_files(files: Mapping[str, bytes], *, source: str = "the checkpoint") -> Checkpoint:
+    """What `to_files` gave; `StoreError` that names `source` where a file is missing or says something else."""
     try:
-        manifest = msgspec.json.decode((path / "state.json").read_bytes(), type=_Manifest)
-        names = ["policy.safetensors", "optimizer.safetensors", *({CRITIC, AVERAGE} & manifest.sha256.keys())]
-        files = {name: (path / name).read_bytes() for name in names}
-    except (OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
-    for name, data in files.items():
-        if sha256(data).hexdigest() != manifest.sha256.get(name):
-            raise _damaged(path, f"the checksum of {name} differs")
-    return Checkpoint(
-        state=manifest.state,
-        policy=files["policy.safetensors"],
-        optimizer=files["optimizer.safetensors"],
-        critic=files.get(CRITIC, b""),
-        average=files.get(AVERAGE, b""),
-    )
-
-
-def _damaged(path: Path, why: str) -> StoreError:
-    return StoreError(
-        f"checkpoint {path} is damaged: {why}",
-        expected="state.json, policy.safetensors and optimizer.safetensors as they were written",
-        fix=f"remove {path} to go on from the checkpoint before it, or start a new run",
-    )
+        return Checkpoint(
+            state=msgspec.json.decode(files[STATE], type=LearnerState),
+            policy=files[POLICY],
+            optimizer=files[OPTIMIZER],
+            critic=files.get(CRITIC, b""),
+            ema=files.get(EMA, b""),
+        )
+    except (KeyError, msgspec.DecodeError) as error:
+        raise StoreError(
+            f"{source} cannot be used: {error}",
+            expected=f"{STATE}, {POLICY} and {OPTIMIZER} of this version of distrl",
+            fix="remove it to go on from the checkpoint before it, or start a new run",
+        ) from error
 
 
 def dump_optimizer(optimizer: torch.optim.Optimizer) -> bytes:
@@ -155,15 +104,15 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, data: bytes) -> None:
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
-def dump_variation(policy: Policy[Any]) -> str:
-    """Where the policy's own generator stands; empty where it has none."""
-    return policy.variation if isinstance(policy, Varying) else ""
+def dump_augmentation(policy: Policy[Any]) -> str:
+    """State of the policy's own generator; empty where it has none."""
+    return policy.augmentation_state if isinstance(policy, RandomAugmentation) else ""
 
 
-def restore_variation(policy: Policy[Any], state: str) -> None:
-    """Let the policy draw on from what `dump_variation` gave."""
-    if state and isinstance(policy, Varying):
-        policy.variation = state
+def restore_augmentation(policy: Policy[Any], state: str) -> None:
+    """Let the policy draw on from what `dump_augmentation` gave."""
+    if state and isinstance(policy, RandomAugmentation):
+        policy.augmentation_state = state
 
 
 def dump_critic(critic: nn.Module) -> bytes:
@@ -181,5 +130,5 @@ def restore_critic(critic: nn.Module, data: bytes) -> None:
         raise StoreError(
             f"the checkpoint's critic does not fit the algorithm: {str(error).splitlines()[-1].strip()}",
             expected="the algorithm that the run was started with",
-            fix="set algorithm.name in the run's config.toml back, or start a new run",
+            fix="set algorithm.kind in the run's config.toml back, or start a new run",
         ) from error

@@ -8,39 +8,68 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from distrl.algorithms.base import Episode
-from distrl.algorithms.groups import Groups
+from distrl.algorithms.base import Algorithm
+from distrl.algorithms.batch import Episode, Groups
+from distrl.config.schema import Config
 from distrl.errors import StoreError
-from distrl.experience.priorities import priority
-from distrl.experience.replay import Replay, Sample
+from distrl.experience.replay import Replay
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
+    dump_augmentation,
     dump_critic,
     dump_optimizer,
-    dump_variation,
+    from_files,
+    restore_augmentation,
     restore_critic,
     restore_optimizer,
-    restore_variation,
+    to_files,
 )
-from distrl.learner.intake import Counts, Intake, Making, demonstration_ids, was_played
-from distrl.learner.parts import Checkpoints, LearnerParts, Publisher, Reporter
-from distrl.learner.schedule import EpisodePace, Round
-from distrl.learner.update import Averaging, LeftOut, Practice, share_spent
-from distrl.policies.nonfinite import passed_over
-from distrl.types import PolicyVersion
-
-__all__ = ["Checkpoints", "Learner", "LearnerParts", "Publisher", "Reporter"]
+from distrl.learner.intake import Counts, Intake
+from distrl.learner.schedule import EpisodeDurations, Round
+from distrl.learner.update import EmaWeights, SkippedUpdate, Updater, budget_share
+from distrl.policies.base import Policy
+from distrl.policies.nonfinite import skipped_counters
+from distrl.transport.base import CheckpointStore, Episodes, Weights
+from distrl.types import PolicyVersion, Trajectory
 
 INTAKE = 32
-"""Episodes taken in between two updates, at most; with larger lessons, as many as a lesson has."""
+"""Trajectories taken in between two updates, at most; with larger batches, as many as a batch has."""
 NAP_S = 0.01
+
+
+class Reporter(Protocol):
+    """Who hears what the learner is doing."""
+
+    def doing(self, what: str) -> None:
+        """The learner does this now."""
+
+    def waiting(self, what: str) -> None:
+        """The learner waits for this."""
+
+    def measured(self, losses: dict[str, float], metrics: dict[str, float]) -> None:
+        """What an update came to."""
+
+
+class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a learner is made of."""
+
+    config: Config
+    policy: Policy[Any]
+    algorithm: Algorithm
+    episodes: Episodes
+    weights: Weights
+    checkpoints: CheckpointStore
+    report: Reporter
+    collected_s: Callable[[], float] = lambda: 0.0
+    """How long the run has been collecting, over all its sessions: what `run.minutes` limits."""
+    clock: Callable[[], float] = time.monotonic
 
 
 class Learner:
@@ -49,45 +78,45 @@ class Learner:
     def __init__(self, parts: LearnerParts) -> None:
         self._parts, config = parts, parts.config
         self._random = np.random.default_rng([config.run.seed, 7])
-        self._replay: Replay[Episode] = Replay(config.replay, self._random, weight_by=config.algorithm.weight_by)
-        making = Making(fitting=parts.fitting, look=parts.look)
-        self._intake = Intake(config, parts.policy, parts.store, self._replay, making)
+        self._replay: Replay[Episode] = Replay(config.replay, self._random)
+        self._intake = Intake(config, parts.policy, parts.episodes, self._replay)
         self._groups = Groups(config.rollout.group_size)
-        self.practice = Practice(parts.policy, parts.algorithm, config, self._groups)
-        self.average = Averaging(parts.policy.network, window=config.learner.average_updates)
+        self.updater = Updater(parts.policy, parts.algorithm, config, self._groups)
+        self.ema = EmaWeights(parts.policy.network, window=config.learner.ema_updates)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
-        """Episodes that this life could not read, or not all their pictures; the audit counts damaged files as lost."""
+        """Trajectories that could not be read, or not all their pictures; the audit counts damaged files as lost."""
         self._round = Round(config.learner)
         self.idle_s = self.busy_s = self.intake_s = 0.0
         self._published_s = self._saved_s = parts.clock()
-        self._pace = EpisodePace()
+        self._durations = EpisodeDurations()
         self._last_version_at_update = 0
 
-    # coming to life
+    # starting
 
     def resume(self) -> bool:
         """Go on from the newest checkpoint; False where there is none."""
-        checkpoint, newest = self._parts.checkpoints.newest(), self._parts.weights.latest()
+        files, newest = self._parts.checkpoints.newest(), self._parts.weights.latest()
         # Also without a checkpoint: what was published stays published, and numbers only ever grow.
         self.version = newest.version if newest else -1
-        if checkpoint is None:
+        if files is None:
             return False
+        checkpoint = from_files(files)
         state = checkpoint.state
         self._parts.policy.restore(checkpoint.policy, source="the checkpoint")
-        restore_variation(self._parts.policy, state.variation)
+        restore_augmentation(self._parts.policy, state.augmentation)
         restore_critic(self._parts.algorithm.critic, checkpoint.critic)
-        self.average.restore(checkpoint.average)
-        restore_optimizer(self.practice.stepper.optimizer, checkpoint.optimizer)
-        self.practice.stepper.steps.left_out = state.left_out
+        self.ema.restore(checkpoint.ema)
+        restore_optimizer(self.updater.optimizer.optimizer, checkpoint.optimizer)
+        self.updater.optimizer.guard.skipped = state.skipped_updates
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
         self.version = max(state.version, self.version)
         if newest is not None:
             self._last_version_at_update = newest.updates
-            self._round.reload(self._parts.store, self.version, first=newest.episodes + 1, last=self.cursor)
+            self._round.reload(self._parts.episodes, self.version, first=newest.episodes + 1, last=self.cursor)
         self._reload(state)
         return True
 
@@ -102,12 +131,13 @@ class Learner:
         self._replay.set_version(self.version)
         self._intake.counts = state.data
 
-    def keep_demonstrations(self) -> None:
-        """Let the replay of a new run begin with what the oracle showed, where the configuration says so."""
-        ids = demonstration_ids(self._parts.config)
-        for done, id in enumerate(ids):
-            self._parts.report.doing(f"keeping demonstrations: {done} of {len(ids)}")
-            self._remember(id)
+    def keep(self, demonstrations: Iterable[tuple[Trajectory, Mapping[str, bytes]]]) -> None:
+        """Store what the oracle showed, with its pictures, and let the replay of a new run begin with it."""
+        for done, (trajectory, frames) in enumerate(demonstrations):
+            self._parts.report.doing(f"keeping demonstrations: {done}")
+            self._parts.episodes.add(trajectory, frames)
+        while self.take_in(limit=INTAKE):
+            self._parts.report.doing("keeping demonstrations: reading them back")
 
     # the circle
 
@@ -120,7 +150,7 @@ class Learner:
             self.step()
         while self.take_in(limit=INTAKE):
             self._parts.report.doing(f"taking in what is left: {self.episodes} episodes")
-        with self.average.shown():
+        with self.ema.swapped():
             self.publish()
         self.save()
         self._parts.report.doing("done")
@@ -142,26 +172,28 @@ class Learner:
             self.save()
 
     def take_in(self, *, limit: int) -> int:
-        """Move new episodes from the store into the replay; how many there were."""
-        rows = self._parts.store.after(self.cursor, limit)
+        """Move new trajectories from the store into the replay; how many there were."""
+        rows = self._parts.episodes.after(self.cursor, limit)
         for row in rows:
             self._remember(row.id)
             self.cursor = row.seq
-        self.episodes += len(rows)
+        self.episodes += sum(row.source == "played" for row in rows)
         self._round.take(rows, self.version)
         return len(rows)
 
     def _remember(self, id: str) -> None:
-        """Put an episode into the replay; one whose file or pictures are damaged or gone is passed over."""
+        """Put a trajectory into the replay; one whose file or pictures are damaged or gone is skipped."""
         try:
-            played = self._intake.take(id)
+            taken = self._intake.take(id)
         except StoreError as error:
-            self.unreadable += was_played(id)
-            self._parts.report.doing(f"passing over an episode: {error.seen}")
+            self.unreadable += 1
+            self._parts.report.doing(f"skipping an episode: {error.seen}")
             return
-        if played is not None:
-            self._groups.add(played.task.id, played.verdict.success)
-            self._pace.note(played.worker, played.wall_s)
+        if taken is None or taken.source != "played":
+            return
+        self._durations.note(taken.worker, taken.wall_s)
+        if taken.verdict.known:
+            self._groups.add(taken.task.id, taken.verdict.success)
 
     def ready(self) -> bool:
         """Whether an update is due; says what is waited for where it is not."""
@@ -184,30 +216,20 @@ class Learner:
         return True
 
     def update(self) -> None:
-        """One gradient step on a prioritised sample, or none where that would lead nowhere."""
-        config = self._parts.config
-        samples = self._replay.sample(config.learner.batch_trajectories)
-        spent = share_spent(config.run, collected_s=self._parts.collected_s(), episodes=self.episodes)
-        learnt = self.practice.update(samples, updates=self.updates, spent=spent)
-        # One that was left out counts too: what it was earned by is not tried for ever.
+        """One gradient step on a batch that the algorithm samples; a skipped one counts too, so that nothing is tried for ever."""
+        config, algorithm = self._parts.config, self._parts.algorithm
+        samples = algorithm.sample(self._replay, config.learner.batch_trajectories)
+        used = budget_share(config.run, collected_s=self._parts.collected_s(), episodes=self.episodes)
+        done = self.updater.update(samples, updates=self.updates, used=used)
         self.updates += 1
-        if isinstance(learnt, LeftOut):
-            self._parts.report.doing(f"leaving out update {self.updates}: {learnt.why}")
+        if isinstance(done, SkippedUpdate):
+            self._parts.report.doing(f"skipping update {self.updates}: {done.why}")
             return
-        self.average.follow(updates=self.updates)
-        loss, norm = learnt
-        signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
-        self._refresh(samples, signals)
-        self._parts.report.measured({**loss.metrics, "gradient_norm": norm})
-
-    def _refresh(self, samples: list[Sample[Episode]], signals: NDArray[np.float32]) -> None:
-        config = self._parts.config
-        for row, sample in enumerate(samples):
-            td, ratio, entropy = (signal[row, : sample.item.num_steps] for signal in signals)
-            fresh = priority(
-                td, ratio, entropy, config.replay, success=sample.item.success, rho_max=config.algorithm.rho_max
-            )
-            self._replay.refresh(sample.id, fresh)
+        self.ema.update(updates=self.updates)
+        loss, norm = done
+        for sample, priority in zip(samples, algorithm.priorities(loss, samples), strict=True):
+            self._replay.refresh(sample.id, priority)
+        self._parts.report.measured(loss.losses, {**loss.metrics, "gradient_norm": norm})
 
     # what others see
 
@@ -226,7 +248,7 @@ class Learner:
     def publish_interval_s(self) -> float:
         """How long to wait between two versions: never so short that a usual episode arrives too stale."""
         config = self._parts.config
-        return max(config.learner.publish_every_s, self._pace.interval_s(config.replay.max_staleness))
+        return max(config.learner.publish_every_s, self._durations.interval_s(config.replay.max_staleness))
 
     def publish(self) -> None:
         """Give the present weights to the workers as the next version."""
@@ -248,31 +270,31 @@ class Learner:
             cursor=self.cursor,
             idle_s=self.idle_s,
             busy_s=self.busy_s,
-            left_out=self.left_out,
+            skipped_updates=self.skipped_updates,
             replay=self._replay.state(),
             sampler=json.dumps(self._random.bit_generator.state),
-            variation=dump_variation(self._parts.policy),
+            augmentation=dump_augmentation(self._parts.policy),
             data=self._intake.counts,
         )
         checkpoint = Checkpoint(
             state=state,
             policy=self._parts.policy.dump(),
-            optimizer=dump_optimizer(self.practice.stepper.optimizer),
+            optimizer=dump_optimizer(self.updater.optimizer.optimizer),
             critic=dump_critic(self._parts.algorithm.critic),
-            average=self.average.dump(),
+            ema=self.ema.dump(),
         )
-        self._parts.checkpoints.write(checkpoint)
+        self._parts.checkpoints.write(to_files(checkpoint))
         self._saved_s = self._parts.clock()
 
     @property
-    def left_out(self) -> int:
-        """Updates of the run that were not taken: their loss or gradient was no number, or there was no room for them."""
-        return self.practice.stepper.steps.left_out
+    def skipped_updates(self) -> int:
+        """Updates of the run that were skipped: their loss or gradient was non-finite, or they ran out of memory."""
+        return self.updater.optimizer.guard.skipped
 
     @property
-    def passed_over(self) -> dict[str, float]:
-        """What the policy passed over in this life, by name."""
-        return passed_over(self._parts.policy)
+    def skipped_counters(self) -> dict[str, float]:
+        """What the policy skipped in this process, by name."""
+        return skipped_counters(self._parts.policy)
 
     @property
     def idle_ratio(self) -> float:
@@ -282,12 +304,12 @@ class Learner:
 
     @property
     def intake_ratio(self) -> float:
-        """Share of the time of this life in which episodes were taken in."""
+        """Share of this process's time in which episodes were taken in."""
         return self.intake_s / max(self.idle_s + self.busy_s, 1e-9)
 
     @property
     def data(self) -> Counts:
-        """What cutting and hindsight came to."""
+        """What the no-op filter and hindsight came to."""
         return self._intake.counts
 
     @property

@@ -1,4 +1,7 @@
-"""How much of a round the learner has taken in, in sync mode; who plays it is left to `rollout.rounds`."""
+"""When the learner publishes: after a round in sync mode, and in async mode no faster than episodes can follow.
+
+Who plays a round is left to `rollout.rounds`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import numpy as np
 
 from distrl.config.schema import LearnerConfig
 from distrl.experience.index import IndexRow
-from distrl.learner.intake import EpisodeSource
+from distrl.transport.base import EpisodeSource
 
 
 class Round:
@@ -31,16 +34,13 @@ class Round:
 
     def take(self, rows: Iterable[IndexRow], version: int) -> None:
         """Count what has come in of the newest version."""
-        self.num_in += sum(row.version == version for row in rows)
+        self.num_in += sum(row.source == "played" and row.version == version for row in rows)
 
     def reload(self, store: EpisodeSource, version: int, *, first: int, last: int) -> None:
-        """Count again what had come in, in a next life: everything of the newest version has a number in this span."""
+        """Count again what had come in, after a restart: everything of the newest version has a number in this span."""
         rows = store.after(first - 1, max(0, last + 1 - first))
         self.begin()
         self.take((row for row in rows if row.seq <= last), version)
-
-
-# --- How fast versions may follow each other: not so fast that usual episodes arrive too stale, from ---
 
 
 RECENT_EPISODES = 256
@@ -49,7 +49,7 @@ VERSIONS_AT_0 = 0.5
 """Versions during a usual episode where data may not age at all: at least every other episode then sees none appear."""
 
 
-class EpisodePace:
+class EpisodeDurations:
     """How long episodes take lately, and on which worker."""
 
     def __init__(self) -> None:

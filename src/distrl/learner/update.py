@@ -1,4 +1,13 @@
-"""One update of practice: episodes become a lesson, the lesson a loss, and the loss a step, if it leads anywhere."""
+"""One update: sampled episodes become a batch, the batch a loss, and the loss an optimizer step.
+
+A step whose loss or gradient is NaN or infinite, and one that runs out of memory (OOM), is skipped and counted; too many
+in a row are an error with the cause. Beside the weights stands their exponential moving average (EMA):
+
+    ema += (weights - ema) / window,    window = learner.ema_updates
+
+but a fifth of all updates at most, so that a short run is not held back by where it began, and 1 at least. A run ends with
+the EMA; workers act with the newest weights all the while, which explore more.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +20,50 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from distrl.algorithms.base import Algorithm, Episode, Lesson, Loss, read_lesson
-from distrl.algorithms.groups import Groups
-from distrl.algorithms.proximal import Proximal
-from distrl.config.schema import Config, LearnerConfig, RunConfig, VlmConfig
+from distrl.algorithms.base import Algorithm, Loss
+from distrl.algorithms.batch import Episode, Groups, Proximal, TrainBatch, make_batch
+from distrl.config.schema import Config, LearnerConfig, RunConfig
 from distrl.errors import DistrlError, OutOfMemory, RoleCrashed, StoreError
 from distrl.experience.replay import Sample
 from distrl.policies.base import Policy
-from distrl.policies.oom import memory_errors
-from distrl.policies.vlm import room as vlm_room
-from distrl.policies.weights import standing_in
+from distrl.policies.oom import oom_errors_of
+from distrl.policies.weights import swapped_weights
 
 
-class LeftOut(msgspec.Struct, frozen=True):
+class SkippedUpdate(msgspec.Struct, frozen=True):
     """An update that was not made, and the reason."""
 
     why: str
 
 
-class Practice:
-    """Teaches a policy, and what its algorithm has beside it."""
+class Updater:
+    """Trains a policy, and what its algorithm has beside it."""
 
     def __init__(self, policy: Policy[Any], algorithm: Algorithm, config: Config, groups: Groups) -> None:
         self._policy, self._algorithm, self._config, self._groups = policy, algorithm, config, groups
         self._proximal = Proximal(policy, every_updates=algorithm.proximal_every_updates)
-        self.stepper = Stepper(policy.network, algorithm.critic, config.learner)
-        self.rehearse: Callable[[], Tensor] | None = None
-        """Gives a loss of its own that is added to that of every update; it does not survive the process."""
+        self.optimizer = PolicyOptimizer(policy.network, algorithm.critic, config.learner)
+        self.auxiliary_loss: Callable[[], Tensor] | None = None
+        """Gives a loss that is added to that of every update; it does not survive the process."""
 
-    def update(self, samples: list[Sample[Episode]], *, updates: int, spent: float) -> tuple[Loss, float] | LeftOut:
-        """Learn from these; the loss and the norm of the policy's gradient, or why nothing was learnt.
-
-        What is no number and what does not fit into memory is left out; too much of it in a row is an error.
-        """
+    def update(
+        self, samples: list[Sample[Episode]], *, updates: int, used: float
+    ) -> tuple[Loss, float] | SkippedUpdate:
+        """Learn from these; the loss and the norm of the policy's gradient, or why the update was skipped."""
         size = self._config.learner.batch_trajectories
         try:
-            with learning_memory(self._policy, "learner.batch_trajectories", size):
+            with oom_errors_of(self._policy, "learner.batch_trajectories", size):
                 loss = self._algorithm.loss(self._read(samples, updates), updates=updates)
-                total = loss.total if self.rehearse is None else loss.total + self.rehearse()
-                norm = self.stepper.step(total, updates=updates, spent=spent)
+                total = loss.total if self.auxiliary_loss is None else loss.total + self.auxiliary_loss()
+                norm = self.optimizer.step(total, updates=updates, used=used)
         except OutOfMemory as error:
-            self.stepper.steps.leave_out(error)
-            return LeftOut(error.seen)
-        return (loss, norm) if norm is not None else LeftOut("its loss or its gradient is no number")
+            self.optimizer.guard.skip(error)
+            return SkippedUpdate(error.seen)
+        return (loss, norm) if norm is not None else SkippedUpdate("its loss or its gradient is non-finite")
 
-    def _read(self, samples: list[Sample[Episode]], updates: int) -> Lesson:
-        self._proximal.keep_up(updates)
-        return read_lesson(
+    def _read(self, samples: list[Sample[Episode]], updates: int) -> TrainBatch:
+        self._proximal.refresh(updates)
+        return make_batch(
             self._policy,
             [sample.item for sample in samples],
             [sample.weight for sample in samples],
@@ -66,10 +72,7 @@ class Practice:
         )
 
 
-# --- One step downhill after the other: the optimizer, the learning rate and the limits of a gradien ---
-
-
-class Stepper:
+class PolicyOptimizer:
     """Trains the policy and what an algorithm has beside it."""
 
     def __init__(self, policy: nn.Module, critic: nn.Module, learning: LearnerConfig) -> None:
@@ -81,42 +84,40 @@ class Stepper:
         weights = [weights for part in trained for weights in part]
         self.optimizer = torch.optim.AdamW(weights, lr=learning.learning_rate, weight_decay=0.01, fused=True)
         fix = "lower learner.learning_rate, then go on with --resume"
-        self.steps = FiniteSteps(self.optimizer, trained, clip=learning.gradient_clip, what="updates", fix=fix)
+        self.guard = GuardedOptimizer(self.optimizer, trained, clip=learning.gradient_clip, what="updates", fix=fix)
 
-    def rate(self, updates: int, *, spent: float = 0.0) -> float:
-        """The learning rate after so many updates, when this share of the run's budget is spent."""
+    def rate(self, updates: int, *, used: float = 0.0) -> float:
+        """The learning rate after so many updates, when this share of the run's budget is used: warm-up, then decay."""
         learning = self._learning
-        risen = min(1.0, (updates + 1) / max(1, learning.rise_updates))
-        left = min(1.0, (1.0 - spent) / learning.fall_share) if learning.fall_share else 1.0
-        return learning.learning_rate * risen * left
+        warm = min(1.0, (updates + 1) / max(1, learning.warmup_updates))
+        left = min(1.0, (1.0 - used) / learning.decay_share) if learning.decay_share else 1.0
+        return learning.learning_rate * warm * left
 
-    def step(self, loss: Tensor, *, updates: int, spent: float = 0.0) -> float | None:
-        """Go down `loss` once, at the rate of this moment; the norm of the policy's gradient, None if it was left out."""
+    def step(self, loss: Tensor, *, updates: int, used: float = 0.0) -> float | None:
+        """One optimizer step at the rate of this moment; the norm of the policy's gradient, None if it was skipped."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(updates, spent=spent)
-        norm, before = self.steps.take(loss), self.steps.left_out
-        self.steps.look()
-        return float(norm) if self.steps.left_out == before else None
+            group["lr"] = self.rate(updates, used=used)
+        norm, before = self.guard.step(loss), self.guard.skipped
+        self.guard.check()
+        return float(norm) if self.guard.skipped == before else None
 
 
-def share_spent(run: RunConfig, *, collected_s: float, episodes: int) -> float:
-    """How much of its budget a run has spent, by whichever limit is nearer; 0 where it has none."""
+def budget_share(run: RunConfig, *, collected_s: float, episodes: int) -> float:
+    """How much of its budget a run has used, by whichever limit is nearer; 0 where it has none."""
     by_time = collected_s / (60 * run.minutes) if run.minutes else 0.0
     by_episodes = episodes / run.episodes if run.episodes else 0.0
     return min(1.0, max(by_time, by_episodes))
 
 
-# --- Steps of an optimizer, none of them along what is no number ---
-
-
 MOST_IN_A_ROW = 20
-"""Steps left out after which something is wrong for good."""
+"""Skipped steps after which something is wrong for good."""
 
 
-class FiniteSteps:
-    """Goes downhill with a fused `optimizer`; the gradient of each of `parts` is cut to `clip` on its own.
+class GuardedOptimizer:
+    """A fused `optimizer` that skips steps along NaN; the gradient of each of `parts` is clipped to `clip` on its own.
 
-    `what` is what people call the steps, `fix` what they can do where these are no numbers for good.
+    Such a step would make every weight NaN. Whether it is one is decided where the gradient is, so that nobody waits for
+    a GPU, and counted by `check`. `what` is what people call the steps, `fix` what they can do about many of them.
     """
 
     def __init__(
@@ -125,12 +126,12 @@ class FiniteSteps:
         self.optimizer, self._clip, self._what, self._fix = optimizer, clip, what, fix
         self._parts = [list(part) for part in parts]
         self._bad: list[Tensor] = []
-        self.left_out = 0
-        """Steps that were not taken, as of the last look."""
+        self.skipped = 0
+        """Steps that were skipped, as of the last check."""
         self._taken = self._in_a_row = 0
 
-    def take(self, loss: Tensor) -> Tensor:
-        """Go down `loss` once if it and its gradient are numbers; the norm of the first part's gradient, uncut."""
+    def step(self, loss: Tensor) -> Tensor:
+        """One optimizer step if loss and gradient are finite; the norm of the first part's gradient, unclipped."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         norms = [torch.nn.utils.clip_grad_norm_(part, self._clip) for part in self._parts]
@@ -143,59 +144,45 @@ class FiniteSteps:
         self._bad.append(bad.to(here, non_blocking=True))
         return norms[0].detach()
 
-    def leave_out(self, why: DistrlError) -> None:
+    def skip(self, why: DistrlError) -> None:
         """Count a step that ended half-way; `why` is raised after too many in a row."""
         for remembered in self.optimizer.state.values():
             # Filled in at the first step, one after the other, and taken as whole at the next.
             if "exp_avg_sq" not in remembered:
                 remembered.clear()
-        self.left_out, self._in_a_row = self.left_out + 1, self._in_a_row + 1
+        self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1
         if self._in_a_row >= MOST_IN_A_ROW:
             raise why
 
-    def look(self) -> None:
-        """Count the steps that were not taken since the last look; `RoleCrashed` after too many in a row."""
+    def check(self) -> None:
+        """Count the steps that were skipped since the last check; `RoleCrashed` after too many in a row."""
         seen, self._bad = self._bad, []
         for bad in torch.stack(seen).tolist() if seen else []:
             self._in_a_row = self._in_a_row + 1 if bad else 0
-            self.left_out, self._taken = self.left_out + bool(bad), self._taken + (not bad)
+            self.skipped, self._taken = self.skipped + bool(bad), self._taken + (not bad)
             if self._in_a_row >= MOST_IN_A_ROW:
-                raise self._gone_wrong()
+                raise self._diverged()
 
     def end(self) -> None:
-        """Look for the last time; `RoleCrashed` also where no step was ever taken, however few there were."""
-        self.look()
-        if self.left_out and not self._taken:
-            raise self._gone_wrong()
+        """Check for the last time; `RoleCrashed` also where no step was ever taken, however few there were."""
+        self.check()
+        if self.skipped and not self._taken:
+            raise self._diverged()
 
-    def _gone_wrong(self) -> RoleCrashed:
+    def _diverged(self) -> RoleCrashed:
         return RoleCrashed(
-            f"the loss or the gradient of the last {self._in_a_row} {self._what} is no number",
-            expected="numbers",
+            f"the loss or the gradient of the last {self._in_a_row} {self._what} is NaN or infinite",
+            expected="finite numbers",
             fix=self._fix,
         )
 
 
-# --- Too little memory in the middle of an update: which setting to lower depends on who learns ---
-
-
-def learning_memory(policy: Policy[Any], setting: str, present: int) -> AbstractContextManager[None]:
-    """Turn a lack of memory into `OutOfMemory` that names `setting`, or the portions in which the policy learns."""
-    config = getattr(policy, "config", None)
-    if isinstance(config, VlmConfig):
-        return vlm_room.memory_errors("score_batch", config.score_batch)
-    return memory_errors(setting, present)
-
-
-# --- Weights averaged over the last updates: what a run ends with where `learner.average_updates` is ---
-
-
 GROWTH = 0.2
-"""Longest window, as a share of all updates."""
+"""Longest window of the EMA, as a share of all updates."""
 
 
-class Averaging:
-    """The average of a network's trained weights; that of nothing where it is switched off."""
+class EmaWeights:
+    """The exponential moving average of a network's trained weights; empty where it is switched off."""
 
     def __init__(self, network: nn.Module, *, window: int) -> None:
         self._window = window
@@ -204,7 +191,7 @@ class Averaging:
         self._average = list[Tensor]()
         """In the order of the weights; empty before the first update."""
 
-    def follow(self, *, updates: int) -> None:
+    def update(self, *, updates: int) -> None:
         """Take the weights in, after so many updates."""
         if not self._weights:
             return
@@ -214,9 +201,9 @@ class Averaging:
         window = max(1.0, min(self._window, GROWTH * updates))
         torch._foreach_lerp_(self._average, present, 1.0 / window)
 
-    def shown(self) -> AbstractContextManager[None]:
-        """Let the network have the average for a while; nothing may be learnt meanwhile."""
-        return standing_in(list(self._weights.values()), self._average) if self._average else nullcontext()
+    def swapped(self) -> AbstractContextManager[None]:
+        """Let the network have the EMA for the length of a block; nothing may be learnt meanwhile."""
+        return swapped_weights(list(self._weights.values()), self._average) if self._average else nullcontext()
 
     def dump(self) -> bytes:
         """The average as a safetensors file; empty where there is none."""
@@ -232,8 +219,8 @@ class Averaging:
         self._average = [torch.empty_like(one.data).copy_(found[name]) for name, one in self._weights.items()]
 
 
-def put_average(network: nn.Module, data: bytes) -> None:
-    """Give the network the average that `Averaging.dump` gave, for good; nothing happens where there was none."""
+def load_ema(network: nn.Module, data: bytes) -> None:
+    """Give the network the average that `EmaWeights.dump` gave, for good; nothing happens where there was none."""
     weights = {name: one for name, one in network.named_parameters() if one.requires_grad}
     for name, average in (_matched(data, weights) if data else {}).items():
         weights[name].data.copy_(average)

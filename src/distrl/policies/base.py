@@ -1,7 +1,8 @@
-"""The policy seam: observations in, decisions out, and the same decisions scored again under gradient.
+"""The policy protocol: observations in, decisions out, and the same decisions scored again under gradient.
 
 A policy owns its prompt, its tokens and its action grammar. `choice` in a decision is the action in that grammar;
 nobody but the policy reads it. What `encode` returns is opaque too: the learner keeps it in replay memory.
+Every policy class is built as `SomePolicy(settings, context)`: its own table of the configuration, and a `PolicyContext`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from distrl.errors import StoreError
+from distrl.experience.frames import FrameReader
 from distrl.types import Action, Decision, Observation
 
 Encoded = TypeVar("Encoded")
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy now thinks of given choices, one entry per step N, with gradient."""
+    """Given choices under the present weights, one entry per step N, with gradient."""
 
     logp_N: Tensor
     entropy_N: Tensor
@@ -28,6 +30,7 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """Logit of the probability that the episode succeeds."""
 
 
+@runtime_checkable
 class Policy(Protocol, Generic[Encoded]):
     """Something that decides what to do on a screen."""
 
@@ -39,7 +42,7 @@ class Policy(Protocol, Generic[Encoded]):
         """What the policy reads of an observation, ready for memory and batches."""
 
     def augment(self, encoded: Encoded) -> Encoded:
-        """A varied reading of the same observation, to train on; itself where the policy knows no variation."""
+        """The same observation with data augmentation, to train on; itself where the policy has none."""
 
     def decide(
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
@@ -50,7 +53,7 @@ class Policy(Protocol, Generic[Encoded]):
         """The given choices under the present weights, with gradient; an empty choice is scored for its value alone."""
 
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
-        """The choice that comes to `action`, for cloning; None where the grammar cannot say it."""
+        """The choice that stands for `action`, for behaviour cloning; None where the grammar cannot express it."""
 
     def weights(self) -> dict[str, Tensor]:
         """What is published and saved, by name: the tensors themselves, not copies."""
@@ -63,55 +66,44 @@ class Policy(Protocol, Generic[Encoded]):
 
 
 @runtime_checkable
-class Varying(Protocol):
-    """What a policy may have besides, where `augment` draws at random: checkpoints then hold its generator too."""
+class RandomAugmentation(Protocol):
+    """Optional part of a policy whose `augment` draws at random: checkpoints then hold its generator too."""
 
-    variation: str
-    """State of that generator; assign it to draw on from there."""
+    augmentation_state: str
+    """State of that generator; assign it to continue from there."""
 
 
 @runtime_checkable
-class Telling(Protocol):
-    """What a policy may have besides, where it cannot work quite as its settings ask."""
+class HasNotices(Protocol):
+    """Optional part of a policy that cannot work quite as its settings ask."""
 
     notices: list[str]
-    """What its owner should know, a sentence each."""
+    """What the owner of the run should know, a sentence each."""
 
 
 def notices_of(policy: Policy[Encoded]) -> list[str]:
-    """What the owner of a run should know of its policy; nothing of most."""
-    return policy.notices if isinstance(policy, Telling) else []
+    """What the owner of a run should know about its policy; empty for most."""
+    return policy.notices if isinstance(policy, HasNotices) else []
 
 
-# --- How a policy gets at the picture that an observation refers to ---
-
-
-class Pictures(Protocol):
-    """Encoded screenshots by reference: the frame store of a run, or the newest ones in memory."""
-
-    def get(self, reference: str) -> bytes:
-        """The picture behind `reference`, JPEG or PNG; `StoreError` where it is malformed, unknown or damaged."""
-
-
-class NoPictures:
-    """For those who never look."""
+class NoFrames:
+    """`FrameReader` of policies that read no screenshots."""
 
     def get(self, reference: str) -> bytes:
         """Refuse."""
         raise StoreError(
-            f"nobody has kept the picture {reference[:80]!r}",
-            expected="a source of pictures for a policy that looks at them",
-            fix="pass `pictures` to make_policy: a FrameStore or RecentFrames",
+            f"there is no source for the screenshot {reference[:80]!r}",
+            expected="a frame reader, for a policy that reads screenshots",
+            fix="pass `frames` to make_policy or to PolicyContext: a FrameStore or FrameCache",
         )
 
 
-# --- Where a policy that looks sits: what it sees with, and what it computes on ---
+class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a role gives to the policy that it builds, beside the policy's own settings."""
 
-
-class Seat(msgspec.Struct, frozen=True, kw_only=True):
-    """The place that a role gives to its policy."""
-
-    pictures: Pictures
+    frames: FrameReader = NoFrames()
     device: torch.device = torch.device("cpu")
     learning: bool = False
-    """Whether it sees the same pictures again and again, so that it pays to keep them at hand."""
+    """True in the learner, which reads the same screenshots again and again: caching them then pays."""
+    seed: int = 0
+    """Decides the first weights and the data augmentation."""

@@ -1,7 +1,7 @@
-"""The distribution over choices of a policy that points and copies: a kind, then what the kind needs.
+"""The action distribution of policies that point and copy: a kind of action, then the arguments of that kind.
 
 Kinds come in one order everywhere: first those that point, one per pointing head, then the one that types a span of
-the instruction, then those that need nothing. Everything that can be said is enumerable, so entropy is exact.
+the instruction, then those without arguments. All actions can be enumerated, so the entropy is exact.
 Suffixes: B batch, K kinds, H pointing heads, E what can be pointed at, I words, S spans (first word by last word).
 """
 
@@ -16,7 +16,7 @@ Choice = tuple[int, int, int]
 """Kind, then what is pointed at or the first word, then the last word."""
 
 
-class Spread:
+class ActionDistribution:
     """Normalised log-probabilities at one temperature."""
 
     def __init__(self, kind_BK: Tensor, target_BHE: Tensor, span_BII: Tensor, *, temperature: float = 1.0) -> None:

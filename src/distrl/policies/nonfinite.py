@@ -1,4 +1,7 @@
-"""Decisions and scores that are no numbers: single ones are passed over and counted, many are an error with the cause."""
+"""NaN and infinity in what a policy computes: single results are skipped and counted, many are an error with the cause.
+
+Workers skip a decision, the learner skips a score. The counters that tell of it are collected here by `skipped_counters`.
+"""
 
 from __future__ import annotations
 
@@ -11,57 +14,55 @@ from distrl.errors import RoleCrashed
 from distrl.policies.base import Policy
 from distrl.types import Decision, Unparsed
 
-LOOK_BACK = 64
-MOST_UNSOUND = 32
-"""So many of the last `LOOK_BACK` results, and something is wrong for good."""
-NO_DECISION = Decision(action=Unparsed(""), choice=(), logp=0.0, entropy=0.0, value=0.5)
-"""In place of one that is no number: an invalid step, whose empty choice teaches nothing."""
+WINDOW = 64
+"""Latest results that the guard remembers."""
+MAX_NONFINITE = 32
+"""Non-finite results within `WINDOW` at which the policy counts as broken."""
+SKIPPED_DECISION = Decision(action=Unparsed(""), choice=(), logp=0.0, entropy=0.0, value=0.5)
+"""Replaces a non-finite decision: an invalid step, whose empty choice carries no policy gradient."""
 
 
-class Soundness:
-    """Counts results whose numbers are none."""
+class NonFiniteGuard:
+    """Counts results that hold NaN or infinity."""
 
     def __init__(self) -> None:
         self.skipped = 0
-        """Results that were passed over."""
-        self._recent = deque[bool](maxlen=LOOK_BACK)
+        """Results that were skipped."""
+        self._recent = deque[bool](maxlen=WINDOW)
 
-    def note(self, finite_N: Tensor, during: str) -> None:
-        """Take note of a batch; `RoleCrashed` where too many of late were none."""
+    def check(self, finite_N: Tensor, during: str) -> None:
+        """Count a batch of results; `RoleCrashed` where too many of the latest ones are not finite."""
         self.skipped += int((~finite_N).sum())
         self._recent.extend(finite_N.tolist())
-        unsound = self._recent.count(False)
-        if unsound >= MOST_UNSOUND:
+        nonfinite = self._recent.count(False)
+        if nonfinite >= MAX_NONFINITE:
             raise RoleCrashed(
-                f"{unsound} of the policy's last {len(self._recent)} results are no numbers, while {during}",
+                f"{nonfinite} of the policy's last {len(self._recent)} results are NaN or infinite, while {during}",
                 expected="finite log-probabilities",
                 fix="lower learner.learning_rate, for a VLM also set policy.vlm.dtype = float32; "
                 "then go on from an earlier checkpoint",
             )
 
 
-# --- What a policy passes over rather than fail, by the names of the figures that tell of it ---
-
-
 @runtime_checkable
-class Looking(Protocol):
-    """A policy that decodes pictures."""
+class DecodesFrames(Protocol):
+    """A policy that decodes screenshots."""
 
     @property
-    def num_dark(self) -> int:
-        """Pictures that could not be decoded, and were seen as black ones."""
+    def num_undecodable(self) -> int:
+        """Screenshots that could not be decoded and were replaced by black ones."""
 
 
 @runtime_checkable
-class Answering(Protocol):
-    """A policy whose model may come to what is no number."""
+class HasNonFiniteGuard(Protocol):
+    """A policy whose model may give NaN."""
 
-    soundness: Soundness
+    nonfinite: NonFiniteGuard
 
 
-def passed_over(policy: Policy[Any]) -> dict[str, float]:
-    """How many pictures and how many results so far, in this life of the process; 0 where a policy knows none."""
+def skipped_counters(policy: Policy[Any]) -> dict[str, float]:
+    """Undecodable screenshots and skipped results since the process started, by metric name; 0 where a policy has none."""
     return {
-        "dark": policy.num_dark if isinstance(policy, Looking) else 0,
-        "skipped": policy.soundness.skipped if isinstance(policy, Answering) else 0,
+        "undecodable_frames": policy.num_undecodable if isinstance(policy, DecodesFrames) else 0,
+        "skipped": policy.nonfinite.skipped if isinstance(policy, HasNonFiniteGuard) else 0,
     }

@@ -1,8 +1,8 @@
-"""Tensors as the content of a safetensors file and back, without copying them on the way.
+"""Weights of a policy as a safetensors file and back, and weights swapped in place.
 
 The format is that of https://github.com/huggingface/safetensors: the size of the header (8 bytes, little-endian), the
-header as JSON, and the tensors' memory end to end. Its own library copies every tensor twice each way, which is most of
-what publishing large weights would cost.
+header as JSON, and the tensors' memory end to end. Nothing is copied on the way: the library's own functions copy every
+tensor twice each way, which is most of what publishing large weights would cost.
 """
 
 from __future__ import annotations
@@ -90,9 +90,6 @@ def _tensor(body: memoryview, place: _Place) -> Tensor:
     return torch.frombuffer(body[start:end], dtype=dtype).view(place.shape)
 
 
-# --- What a policy publishes as the bytes of a safetensors file, and back, checked against what the  ---
-
-
 def dump(weights: Mapping[str, Tensor]) -> bytes:
     """The weights, wherever they are."""
     return b"".join(pack(weights))
@@ -124,12 +121,9 @@ def _shape(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...] | None:
     return tuple(tensors[name].shape) if name in tensors else None
 
 
-# --- Other weights in the place of a policy's own, for a while ---
-
-
 @contextmanager
-def standing_in(weights: Sequence[nn.Parameter], others: list[Tensor]) -> Iterator[None]:
-    """Let `others` stand where `weights` are. Nothing is copied: meanwhile it is `others` that holds the weights."""
+def swapped_weights(weights: Sequence[nn.Parameter], others: list[Tensor]) -> Iterator[None]:
+    """Exchange `weights` with `others` for the duration of the block, without copying: both sides are swapped back after."""
     _swap(weights, others)
     try:
         yield

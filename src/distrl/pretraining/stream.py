@@ -1,7 +1,7 @@
-"""Demonstrations as they are drawn: processes beside the learner play and picture them, the learner takes batches.
+"""A stream of demonstrations: data workers play and render them, the learner takes batches.
 
-Nothing is held but a buffer that mixes the episodes. A process that dies ends the warm start with its name; ending the
-stream ends them all, and they end by themselves once nobody reads.
+Nothing is held but a shuffle buffer. A data worker that dies ends the warm start with an error that names it; leaving
+the stream stops them all, and they end by themselves once nobody reads.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import msgspec
 
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed
-from distrl.pretraining.demonstrations import Episode, Order, Shown, read
+from distrl.pretraining.demonstrations import DemonstratedEpisode, DemonstratedStep, WorkerJob, read_episodes
 
-MIXED = 4096
-"""Steps in the buffer that batches are drawn from, at most."""
+SHUFFLE_BUFFER = 4096
+"""Steps that batches are drawn from, at most."""
 QUEUED = 256
-"""Episodes between the processes and the learner; when it is full, the processes wait."""
-PATIENCE_S = 120.0
+"""Episodes between the data workers and the learner; when it is full, the workers wait."""
+TIMEOUT_S = 120.0
 """Longest wait for a step: on a busy machine, a process needs a while to load and to draw its tasks."""
 POLL_S = 0.2
 COMMAND = (sys.executable, "-m", "distrl.pretraining.demonstrations")
 
 
 class _Ended(msgspec.Struct, frozen=True):
-    """The last word of a reader."""
+    """A data worker's output has ended."""
 
     number: int
 
@@ -51,55 +51,55 @@ class DemonstrationStream:
         command: tuple[str, ...] = COMMAND,
     ) -> None:
         self._random, self._clock = random, clock
-        self._drawers = Drawers(config, command, "demonstrations")
-        self._mixed = min(MIXED, config.warm_start.samples // 4)
-        self._buffer: list[Shown] = []
-        self._queue: queue.Queue[Episode | _Ended] = queue.Queue(QUEUED)
+        self._workers = DataWorkers(config, command, "demonstrations")
+        self._shuffle = min(SHUFFLE_BUFFER, config.warm_start.samples // 4)
+        self._buffer: list[DemonstratedStep] = []
+        self._queue: queue.Queue[DemonstratedEpisode | _Ended] = queue.Queue(QUEUED)
         self._closed = False
 
     def __enter__(self) -> Self:
-        self._drawers.start()
-        for number, process in enumerate(self._drawers.processes):
+        self._workers.start()
+        for number, process in enumerate(self._workers.processes):
             Thread(target=self._listen, args=(number, process), name=f"demonstrations {number}", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closed = True
-        self._drawers.end()
+        self._workers.stop()
 
-    def take(self, count: int, waiting: Callable[[], None]) -> list[Shown]:
-        """`count` steps from all over the last few thousand; `waiting` is called now and then while there are too few."""
-        while len(self._buffer) < self._mixed + count:
-            self._buffer += self._next(waiting)
+    def take(self, count: int, on_wait: Callable[[], None]) -> list[DemonstratedStep]:
+        """`count` steps from all over the last few thousand; `on_wait` is called now and then while there are too few."""
+        while len(self._buffer) < self._shuffle + count:
+            self._buffer += self._next(on_wait)
         return [self._draw() for _ in range(count)]
 
-    def _draw(self) -> Shown:
+    def _draw(self) -> DemonstratedStep:
         """One of the buffer at random; the last one takes its place."""
         index = self._random.randrange(len(self._buffer))
         self._buffer[index], self._buffer[-1] = self._buffer[-1], self._buffer[index]
         return self._buffer.pop()
 
-    def _next(self, waiting: Callable[[], None]) -> Episode:
-        until_s = self._clock() + PATIENCE_S
+    def _next(self, on_wait: Callable[[], None]) -> DemonstratedEpisode:
+        until_s = self._clock() + TIMEOUT_S
         while self._clock() < until_s:
             try:
                 found = self._queue.get(timeout=POLL_S)
             except queue.Empty:
-                waiting()
+                on_wait()
                 continue
             if isinstance(found, _Ended):
-                raise self._drawers.died(found.number)
+                raise self._workers.crash(found.number)
             return found
         raise RoleCrashed(
-            f"no demonstration came for {PATIENCE_S:g} s",
-            expected=f"steps from {self._drawers.num} processes",
+            f"no demonstration came for {TIMEOUT_S:g} s",
+            expected=f"steps from {self._workers.num} data workers",
             fix="fewer --warm_start.processes, or --warm_start.samples 0 to clone without them",
         )
 
     def _listen(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        """Hand on what a process draws; blocks while the queue is full, and so does the process then."""
+        """Queue what a worker draws; blocks while the queue is full, and so does the worker then."""
         assert process.stdout is not None
-        for episode in read(process.stdout):  # type: ignore[arg-type]
+        for episode in read_episodes(process.stdout):  # type: ignore[arg-type]
             while not self._closed:
                 try:
                     self._queue.put(episode, timeout=POLL_S)
@@ -110,11 +110,8 @@ class DemonstrationStream:
             self._queue.put(_Ended(number))
 
 
-# --- Processes beside the learner that draw for it, each with its order, until they are ended ---
-
-
-class Drawers:
-    """As many of them as the warm start asks for; `what` is what people call that which they draw."""
+class DataWorkers:
+    """The processes that draw a stream, `warm_start.processes` of them; `what` names what they draw."""
 
     def __init__(self, config: Config, command: tuple[str, ...], what: str) -> None:
         self._config, self._command, self._what = config, command, what
@@ -123,24 +120,25 @@ class Drawers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start them all and give each its order."""
+        """Start them all and give each its job."""
         for number in range(self.num):
             process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             self.processes.append(process)
             assert process.stdin is not None
-            process.stdin.write(msgspec.msgpack.encode(Order(config=self._config, number=number, num=self.num)))
+            process.stdin.write(msgspec.msgpack.encode(WorkerJob(config=self._config, number=number, num=self.num)))
             process.stdin.close()
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """Kill them all."""
         for process in self.processes:
             process.kill()
             process.wait()
 
-    def died(self, number: int) -> RoleCrashed:
-        """What to raise where this one has ended by itself."""
+    def crash(self, number: int) -> RoleCrashed:
+        """The error for a worker that has ended by itself."""
         code = self.processes[number].wait()
         return RoleCrashed(
-            f"process {number} of the {self.num} that draw {self._what} ended with {code}",
-            expected="one that draws until it is ended",
+            f"data worker {number} of the {self.num} that draw {self._what} ended with {code}",
+            expected="one that draws until it is stopped",
             fix="read what it wrote to the learner's output in logs/learner.out",
         )

@@ -9,25 +9,16 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import torch
 
 from distrl.errors import OutOfMemory, StoreError
 from distrl.policies.base import Policy
-from distrl.policies.nonfinite import passed_over
-from distrl.types import Decision, Observation, PolicyVersion
-
-
-class WeightsSource(Protocol):
-    """Where published versions come from."""
-
-    def latest(self) -> PolicyVersion | None:
-        """The newest published version; cheap enough to ask before every batch."""
-
-    def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
-        """Put a version's weights into `policy`, verified."""
+from distrl.policies.nonfinite import skipped_counters
+from distrl.transport.base import Weights
+from distrl.types import Decision, Observation
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +36,7 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
 class Batcher:
     """Answers observations with decisions, and says which version decided."""
 
-    def __init__(self, policy: Policy[Any], weights: WeightsSource | None, batching: Batching) -> None:
+    def __init__(self, policy: Policy[Any], weights: Weights | None, batching: Batching) -> None:
         self._policy, self._weights, self._batching = policy, weights, batching
         self._generator = torch.Generator().manual_seed(batching.seed)
         self._queue: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]] = []
@@ -58,12 +49,12 @@ class Batcher:
         self.num_batches = 0
         self._most = batching.batch_size
         self.num_halved = 0
-        """How often there was no room for a batch; smaller ones are decided since."""
+        """How often a batch ran out of memory (OOM); smaller ones are decided since."""
 
     @property
-    def passed_over(self) -> dict[str, float]:
-        """What the policy passed over so far, by name."""
-        return passed_over(self._policy)
+    def skipped_counters(self) -> dict[str, float]:
+        """Undecodable screenshots and skipped results of the policy so far, by metric name."""
+        return skipped_counters(self._policy)
 
     async def decide(self, observation: Observation) -> tuple[Decision, int]:
         """A decision and the version that made it."""
@@ -92,7 +83,7 @@ class Batcher:
         try:
             weights.load(self._policy, newest)
         except StoreError:
-            # While this process was held up it may have made room for newer ones, which the next swap takes.
+            # While this process was held up it may have been removed for newer ones, which the next swap takes.
             if weights.latest() == newest:
                 raise
         else:
@@ -125,7 +116,7 @@ class Batcher:
             self._deciding = False
 
     def _decide_in_parts(self, observations: list[Observation]) -> list[Decision]:
-        """All at once, as long as there is room for it; from then on in parts for which there is."""
+        """All at once, until that runs out of memory (OOM); from then on in parts of half the size."""
         decide = partial(self._policy.decide, temperature=self._batching.temperature, generator=self._generator)
         decisions: list[Decision] = []
         while len(decisions) < len(observations):
@@ -139,9 +130,9 @@ class Batcher:
         return decisions
 
 
-async def all_or_first_error(tasks: list[asyncio.Task[None]], *background: asyncio.Task[None]) -> None:
+async def all_or_first_error(tasks: list[asyncio.Task[None]], *background: asyncio.Future[None]) -> None:
     """Wait for all `tasks`; the first error among them or in the `background` is raised at once."""
-    pending: set[asyncio.Task[None]] = {*tasks, *background}
+    pending: set[asyncio.Future[None]] = {*tasks, *background}
     while pending.difference(background):
         done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -3,17 +3,24 @@
 In sync mode a version is played for one round of episodes, and then everyone waits for the next version. A round is
 given out exactly: one episode too many would still run when the learner goes on, one too few would keep it waiting.
 An episode that came to nothing is given out again.
+
+Lock-step is for comparison with DigiRL (arXiv 2406.11896), which drives the emulators of one machine so: a gate in front of
+the batcher lets no device have its next decision before all of them have shown their screens.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from distrl.experience.claims import Claims
+from distrl.devices.base import Sleep
+from distrl.rollout.episode import Decide
+from distrl.transport.base import Claims
+from distrl.types import Decision, Observation
 
 LOOK_AGAIN_S = 0.1
 """How often a worker asks whether some episode of a round that is all out came to nothing."""
@@ -67,7 +74,7 @@ class EqualShares:
 
     def claim(self, version: int, count: int) -> list[Claim]:
         if version not in self._started:
-            self._started[version] = self._delivered(version)  # by an earlier life of this worker
+            self._started[version] = self._delivered(version)  # by an earlier incarnation of this worker
         granted = max(0, min(count, self._share - self._started[version]))
         self._started[version] += granted
         return [Claim(version=version)] * granted
@@ -122,3 +129,83 @@ class SharedRound:
 
     def settle(self, claim: Claim, *, delivered: bool) -> None:
         self._claims.settle(claim.number)
+
+
+# --- lock-step --------------------------------------------------------------------------------------------------------
+
+
+class LockStep:
+    """A gate that opens when every episode under way has asked. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        decide: Decide,
+        *,
+        patience_s: float,
+        tell_late: Callable[[int], None] = lambda missing: None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._decide, self._patience_s, self._tell_late, self._sleep = decide, patience_s, tell_late, sleep
+        self._playing = 0
+        self._asking: list[asyncio.Future[None]] = []
+        self._alarm: asyncio.Task[None] | None = None
+        self._is_open = False
+
+    @property
+    def waiting(self) -> str:
+        """Whom those who have asked wait for; empty: nobody has asked."""
+        asked = len(self._asking)
+        return f"the slowest device: {asked} of {self._playing} have shown their screens" if asked else ""
+
+    def enter(self, count: int) -> None:
+        """So many episodes begin together; call it before the first of them asks."""
+        self._playing += count
+
+    def leave(self) -> None:
+        """One of them is over, however it ended."""
+        self._playing -= 1
+        self._go_if_all_ask()
+
+    def open(self) -> None:
+        """Hold nobody back from now on."""
+        self._is_open = True
+        self._go()
+
+    async def decide(self, observation: Observation) -> tuple[Decision, int]:
+        """A decision and the version that made it, once all have asked."""
+        if not self._is_open:
+            await self._turn()
+        return await self._decide(observation)
+
+    async def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._asking.append(turn)
+        if self._alarm is None:
+            self._alarm = asyncio.create_task(self._ring(), name="deadline of a lock-step")
+        # Not at once: the last to ask would reach the batcher before the others, and have a batch to itself.
+        loop.call_soon(self._go_if_all_ask)
+        try:
+            await turn
+        finally:
+            if turn in self._asking:
+                self._asking.remove(turn)
+
+    def _go_if_all_ask(self) -> None:
+        if len(self._asking) >= self._playing:
+            self._go()
+
+    def _go(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        asking, self._asking = self._asking, []
+        for turn in asking:
+            if not turn.done():
+                turn.set_result(None)
+
+    async def _ring(self) -> None:
+        await self._sleep(self._patience_s)
+        self._alarm = None
+        self._tell_late(self._playing - len(self._asking))
+        self._go()

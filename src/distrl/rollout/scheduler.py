@@ -9,14 +9,12 @@ from zlib import crc32
 import msgspec
 
 from distrl.config.schema import Config
-from distrl.devices.sim.names import draw_number
 from distrl.errors import TaskError
-from distrl.tasks.sim.renaming import playable_under_other_names
-from distrl.tasks.sim.templates import Suite
+from distrl.tasks.base import RenamesTasks, Suite
 from distrl.types import Split, Task
 
-PACE_VERSIONS = 8
-"""Versions whose times of appearance make the present pace."""
+RATE_VERSIONS = 8
+"""Versions over which the present rate is measured."""
 
 
 class Portion(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,15 +51,15 @@ class TaskFeed:
     def _rename(self, task: Task) -> Task:
         if not self._portion.rename_share or self._random.random() >= self._portion.rename_share:
             return task
-        return playable_under_other_names(task, lambda: draw_number(self._random, self._pool))
+        return self._suite.rename(task, self._random, self._pool) if isinstance(self._suite, RenamesTasks) else task
 
     def _draw(self) -> Task:
-        size, limit = self._suite.sizes[self._split], self._portion.max_oracle_steps
+        size, limit = self._suite.size(self._split), self._portion.max_oracle_steps
         for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:
                 self._order = self._random.sample(range(size), size)
             task = self._suite.task(self._split, self._order.pop())
-            if not limit or len(task.route) <= limit:
+            if not limit or task.oracle_steps <= limit:
                 return task
         raise TaskError(
             f"no {self._split} task of {self._suite.name} is done in {limit} step(s)",
@@ -70,11 +68,11 @@ class TaskFeed:
         )
 
 
-class VersionPace:
-    """How fast versions come, as seen from one worker: by its own clock, whoever publishes."""
+class VersionRate:
+    """How fast versions are published, as seen from one worker: by its own clock, whoever publishes."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=PACE_VERSIONS + 1)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=RATE_VERSIONS + 1)
 
     def note(self, version: int, now_s: float) -> None:
         """Remember when a version was first seen."""
@@ -89,8 +87,8 @@ class VersionPace:
         return (last - first) / (now_s - first_s) if now_s > first_s else 0.0
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a worker stands when it asks to start an episode."""
+class AdmissionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself when it asks to start an episode."""
 
     held: int
     """The version in use; -1: none."""
@@ -123,16 +121,16 @@ class Admission:
         self._ahead = config.learner.mode == "async" and not config.replay.keep_successes
         """In sync mode nothing is published while a round is played; a success that is kept is never too old."""
 
-    def refusal(self, standing: Standing) -> str:
+    def refusal(self, request: AdmissionRequest) -> str:
         """Why no episode may start now; empty: one may."""
-        if standing.held < 0:
+        if request.held < 0:
             return "the first weights from the learner"
-        behind = standing.latest - standing.held
+        behind = request.latest - request.held
         if behind > self._max_staleness:
-            return f"version {standing.latest}: version {standing.held} is too stale to start with"
-        if self._ahead and behind + standing.expected > self._max_staleness and (standing.running or behind):
+            return f"version {request.latest}: version {request.held} is too stale to start with"
+        if self._ahead and behind + request.expected > self._max_staleness and (request.running or behind):
             return (
-                f"slower versions: about {standing.expected} appear during an episode of {standing.usual_s:.0f} s, "
+                f"slower versions: about {request.expected} appear during an episode of {request.usual_s:.0f} s, "
                 f"and data may be {self._max_staleness} old"
             )
         return ""

@@ -1,9 +1,9 @@
 """A worker: one process that drives many devices at once and never waits for the learner.
 
-It leases devices from its pool, plays tasks, and hands each finished trajectory to its outbox, which has it stored
-while the lane plays on; the store acknowledges it once it is durable. When the worker is told to stop, it starts
-nothing new, gives running episodes a moment, cuts the rest off, and ends once all of them are stored. To compare with, it
-can also drive its devices in lock-step, batch after batch.
+It leases devices from its pool and plays tasks. Once the lease is returned, the episode is judged, relabelled in
+hindsight where it failed, and handed to the outbox, all beside the next episode on that device; the store acknowledges
+it once it is durable. When the worker is told to stop, it starts nothing new, gives running episodes a moment, truncates
+the rest, and ends once all of them are stored. As a baseline it can also drive its devices in lock-step, batch after batch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,23 @@ from msgspec.structs import replace
 from distrl.devices.base import Device
 from distrl.devices.pool import DevicePool, Health
 from distrl.errors import DeviceError
+from distrl.experience.frames import FrameBuffer
 from distrl.rollout.batching import Batcher, all_or_first_error
-from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode
-from distrl.rollout.lockstep import LockStep
-from distrl.rollout.outbox import Outbox, Sink
-from distrl.rollout.rounds import Claim, NoRounds, Rounds
-from distrl.rollout.scheduler import Admission, Standing, TaskFeed, VersionPace
-from distrl.telemetry.events import EventLog
+from distrl.rollout.episode import (
+    BusyMeter,
+    EpisodeLimits,
+    EpisodeTools,
+    Played,
+    attempt_of,
+    run_episode,
+    with_verdict,
+)
+from distrl.rollout.hindsight import Relabeller
+from distrl.rollout.outbox import STORE_DEADLINE_S, Outbox, Spool
+from distrl.rollout.rounds import Claim, LockStep, NoRounds, Rounds
+from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, VersionRate
+from distrl.tasks.judges import Judge, judge_attempt
+from distrl.transport.base import EpisodeSink, EventSink
 from distrl.types import Ending, Trajectory
 
 LEASE_DEADLINE_S = 1.0
@@ -49,20 +59,31 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission
     tools: EpisodeTools
     limits: EpisodeLimits
-    sink: Sink
+    judge: Judge
+    judge_deadline_s: float = 60.0
+    judge_at_once: int = 16
+    """Episodes that are judged at the same time; while more wait, so do new episodes."""
+    sink: EpisodeSink
+    spool: Spool
+    store_deadline_s: float = STORE_DEADLINE_S
+    """A sink that takes longer over one trajectory counts as not answering."""
     first_priority: Callable[[Trajectory], float]
     latest_version: Callable[[], int]
-    log: EventLog
+    log: EventSink
+    frames: FrameBuffer | None = None
+    """Pictures of running episodes; None: none are taken."""
+    relabeller: Relabeller | None = None
+    """None: a failure stays a failure."""
     rounds: Rounds = NoRounds()
     lockstep: LockStep | None = None
     """None: each device goes at its own pace."""
     backlog: int = 64
-    """Trajectories that may wait to be stored before lanes wait for them."""
+    """Trajectories that may wait to be stored before new episodes wait for them."""
     drain_s: float = 3.0
     """How long running episodes may go on after the worker was told to stop."""
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class WorkerCounts(msgspec.Struct, kw_only=True):
     """What a worker has done so far."""
 
     episodes: int = 0
@@ -70,7 +91,9 @@ class Tally(msgspec.Struct, kw_only=True):
     steps: int = 0
     invalid: int = 0
     losses: int = 0
-    cut: int = 0
+    truncated: int = 0
+    unjudged: int = 0
+    """Episodes that ended well and whose judge failed: stored, and nothing is learnt from them."""
     acknowledge_s: float = 0.0
     recent: deque[bool] = msgspec.field(default_factory=lambda: deque(maxlen=200))
 
@@ -81,31 +104,55 @@ class Worker:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         decide = parts.lockstep.decide if parts.lockstep else parts.batcher.decide
-        self._tools = replace(parts.tools, decide=decide, cut=lambda: self._cutting)
+        self.meter = BusyMeter(parts.tools.clock)
+        """How long the worker's devices have been at work."""
+        self._tools = replace(parts.tools, decide=decide, stopping=lambda: self._truncating, meter=self.meter)
         self._stopping = asyncio.Event()
-        self._cutting: bool = False
-        self._outbox = Outbox(parts.sink, self._acknowledge, capacity=parts.backlog)
+        self._truncating: bool = False
+        self._outbox = Outbox(
+            parts.sink,
+            self._acknowledge,
+            capacity=parts.backlog,
+            spool=parts.spool,
+            deadline_s=parts.store_deadline_s,
+        )
+        self._judging: set[asyncio.Task[None]] = set()
+        self._judges = asyncio.Semaphore(parts.judge_at_once)
         self._claimed: dict[str, Claim] = {}
         """What each trajectory in the outbox was played for: its claim is settled when it is stored."""
         self._ask_again_s = 0.0
-        self.tally = Tally()
+        self.counts = WorkerCounts()
         self._num_underway = 0
         self._held_back = ""
-        self._pace = VersionPace()
+        self._version_rate = VersionRate()
         self._walls_s: deque[float] = deque(maxlen=USUAL_EPISODES)
         self.num_playing = 0
 
     @property
     def waiting(self) -> str:
         """Why no new episode starts; empty: they do."""
-        if self._outbox.full:
+        if self._outbox.hangs:
+            return f"the store, which does not answer: {self._outbox.num_spooled} episodes are in the spool"
+        if self._outbox.is_full:
             return f"the store: {self.num_storing} trajectories wait to be kept"
+        if self._judges.locked():
+            return f"the judge: {len(self._judging)} episodes wait for their verdict"
         return self._held_back
 
     @property
     def num_storing(self) -> int:
         """Trajectories that are finished and not yet acknowledged by the store."""
         return self._outbox.num_waiting
+
+    @property
+    def num_spooled(self) -> int:
+        """Trajectories on the worker's own disk, because the store does not answer."""
+        return self._outbox.num_spooled
+
+    @property
+    def num_judging(self) -> int:
+        """Episodes that wait for their verdict."""
+        return len(self._judging)
 
     def stop(self) -> None:
         """Start nothing new and come to an end."""
@@ -115,12 +162,13 @@ class Worker:
 
     async def run(self) -> None:
         """Play until stopped; an error in one episode that is no device's fault ends the worker."""
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         deciding = asyncio.create_task(self._parts.batcher.run(), name="decisions")
         storing = asyncio.create_task(self._outbox.run(), name="storing")
         lanes = self._start_lanes()
         ending = asyncio.create_task(self._end(), name="ending")
         try:
-            await all_or_first_error(lanes, deciding, storing)
+            await all_or_first_error(lanes, deciding, storing, self._failed)
         finally:
             for task in (*lanes, ending, deciding):
                 task.cancel()
@@ -129,18 +177,27 @@ class Worker:
 
     async def _store_the_rest(self, storing: asyncio.Task[None]) -> None:
         """Also where something else has failed: what was finished is stored, unless it is the store that failed."""
+        judging = asyncio.gather(*self._judging, return_exceptions=True)
+        # A store that has failed takes nothing any more, and those who wait to hand something over would wait for ever.
+        limit_s = self._parts.judge_deadline_s
+        rest: set[asyncio.Future[object]] = {asyncio.ensure_future(judging), asyncio.ensure_future(storing)}
+        await asyncio.wait(rest, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         self._outbox.finish()
         try:
             await storing
+            if self._failed.done():
+                self._failed.result()
         finally:
+            judging.cancel()
+            await asyncio.gather(judging, return_exceptions=True)
             await self._parts.pool.close()
 
     async def _end(self) -> None:
         await self._stopping.wait()
         await asyncio.sleep(self._parts.drain_s)
-        self._cutting = True
+        self._truncating = True
         await asyncio.sleep(min(HURRY_S, self._parts.drain_s))
-        for deadline in self._tools.waits:
+        for deadline in self._tools.deadlines:
             if not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time())
 
@@ -178,7 +235,7 @@ class Worker:
             await asyncio.sleep(self._ask_again_s - now_s)
             return []
         version, rounds = self._swap(), self._parts.rounds
-        self._held_back = self._parts.admission.refusal(self._stand(version))
+        self._held_back = self._parts.admission.refusal(self._request(version))
         granted = [] if self._held_back else rounds.claim(version, count)
         if not granted:
             self._held_back = self._held_back or f"version {version + 1}: {rounds.refusal}"
@@ -190,19 +247,19 @@ class Worker:
         self._parts.batcher.swap()
         return self._parts.batcher.version
 
-    def _stand(self, version: int) -> Standing:
+    def _request(self, version: int) -> AdmissionRequest:
         latest, now_s = self._parts.latest_version(), self._tools.clock()
-        self._pace.note(latest, now_s)
-        return Standing(
+        self._version_rate.note(latest, now_s)
+        return AdmissionRequest(
             held=version,
             latest=latest,
             running=self._num_underway,
-            versions_per_s=self._pace.per_s(now_s),
+            versions_per_s=self._version_rate.per_s(now_s),
             usual_s=median(self._walls_s) if self._walls_s else 0.0,
         )
 
     async def _attempt(self, claim: Claim, gate: LockStep | None = None) -> None:
-        """Play one episode that was claimed, and keep what comes of it."""
+        """Play one episode that was claimed, and let what comes of it be judged and kept."""
         self._num_underway += 1
         try:
             played = await self._play_leased()
@@ -210,7 +267,7 @@ class Worker:
             self._num_underway -= 1
             if gate:
                 gate.leave()
-        if played is None or not await self._keep(*played, claim):
+        if played is None or not await self._hand_over(*played, claim):
             self._parts.rounds.settle(claim, delivered=False)  # someone else may start in its place
 
     async def _play_leased(self) -> tuple[str, Played] | None:
@@ -234,38 +291,70 @@ class Worker:
             self.num_playing -= 1
             self._parts.pool.release(device, lost=lost)
 
-    async def _keep(self, device: str, played: Played, claim: Claim) -> bool:
-        """Hand the trajectory to the outbox; whether there was one."""
+    async def _hand_over(self, device: str, played: Played, claim: Claim) -> bool:
+        """Have the trajectory judged beside the next episode; whether there was one."""
         if played.lost:
-            self.tally.losses += 1
+            self.counts.losses += 1
             self._parts.log.write("device_lost", device=device, why=played.lost.splitlines()[0])
         if played.trajectory is None:
             return False
-        trajectory = replace(
-            played.trajectory, worker=self._parts.name, priority=self._parts.first_priority(played.trajectory)
-        )
-        self._walls_s.append(trajectory.wall_s)
-        self._parts.log.write("finished", id=trajectory.id)
-        self._claimed[trajectory.id] = claim
-        await self._outbox.put(trajectory)
+        self._walls_s.append(played.trajectory.wall_s)
+        await self._judges.acquire()
+        judging = asyncio.create_task(self._judge_and_keep(played.trajectory, claim), name="verdict")
+        self._judging.add(judging)
+        judging.add_done_callback(self._judged)
         return True
 
+    def _judged(self, judging: asyncio.Task[None]) -> None:
+        self._judging.discard(judging)
+        self._judges.release()
+        error = None if judging.cancelled() else judging.exception()
+        if error is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _judge_and_keep(self, trajectory: Trajectory, claim: Claim) -> None:
+        parts = self._parts
+        picture = parts.frames.get if parts.frames is not None else None
+        attempt = attempt_of(trajectory, picture=picture)
+        verdict = await judge_attempt(parts.judge, attempt, deadline_s=parts.judge_deadline_s)
+        if not verdict.known and not trajectory.ending.is_error:
+            self.counts.unjudged += 1
+            parts.log.write("unjudged", id=trajectory.id, why=verdict.reason)
+        judged = replace(with_verdict(trajectory, verdict), worker=parts.name)
+        judged = replace(judged, priority=parts.first_priority(judged))
+        parts.log.write("finished", id=judged.id)
+        self._claimed[judged.id] = claim
+        await self._outbox.put(judged, self._pictures_of(judged))
+        relabelled = parts.relabeller.relabel(judged) if parts.relabeller is not None else None
+        if relabelled is not None:
+            await self._outbox.put(relabelled, self._pictures_of(relabelled))
+
+    def _pictures_of(self, trajectory: Trajectory) -> dict[str, bytes]:
+        """The pictures of a trajectory that are not stored yet."""
+        return {} if self._parts.frames is None else self._parts.frames.collect(references_of(trajectory))
+
     def _acknowledge(self, trajectory: Trajectory, waited_s: float) -> None:
+        if self._parts.frames is not None:
+            self._parts.frames.forget(references_of(trajectory))
+        if trajectory.source != "played":
+            return
         self._parts.log.write("acknowledged", id=trajectory.id, success=trajectory.verdict.success)
         # Not before: between the outbox and the store, a round would count it nowhere and give it out again.
-        self._parts.rounds.settle(self._claimed.pop(trajectory.id), delivered=True)
-        self.tally.acknowledge_s += waited_s
+        claim = self._claimed.pop(trajectory.id, None)
+        if claim is not None:  # none for what an earlier incarnation left in the spool
+            self._parts.rounds.settle(claim, delivered=True)
+        self.counts.acknowledge_s += waited_s
         self._count(trajectory)
 
     def _count(self, trajectory: Trajectory) -> None:
-        tally = self.tally
-        tally.episodes += 1
-        tally.successes += trajectory.verdict.success
+        counts = self.counts
+        counts.episodes += 1
+        counts.successes += trajectory.verdict.success
         if not self._stopping.is_set():  # what drains at the end is mostly long and failing: it would tell nothing
-            tally.recent.append(trajectory.verdict.success)
-        tally.steps += len(trajectory.steps)
-        tally.invalid += sum(not step.valid for step in trajectory.steps)
-        tally.cut += trajectory.ending in (Ending.TIME_LIMIT, Ending.DEVICE_LOST)
+            counts.recent.append(trajectory.verdict.success)
+        counts.steps += len(trajectory.steps)
+        counts.invalid += sum(not step.valid for step in trajectory.steps)
+        counts.truncated += trajectory.ending in (Ending.TIME_LIMIT, Ending.DEVICE_LOST)
 
     def health(self) -> dict[str, int]:
         """How many devices are in which state."""
@@ -273,3 +362,9 @@ class Worker:
         for status in self._parts.pool.status():
             counts[str(status.health)] += 1
         return counts
+
+
+def references_of(trajectory: Trajectory) -> list[str]:
+    """The references to the pictures of a trajectory, each once."""
+    seen = [step.observation for step in trajectory.steps] + ([trajectory.last] if trajectory.last else [])
+    return list(dict.fromkeys(observation.screenshot for observation in seen if observation.screenshot))

@@ -1,13 +1,38 @@
-"""The runtime seam: someone starts roles, says how they are, and ends them. No role knows which runtime it is in."""
+"""The runtime seam: someone places the roles of a run, builds a context for each, and looks after them.
+
+No role knows which runtime it is in. What it may use is in its `RoleContext`: no role imports the run folder.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from distrl.config.schema import Config
-from distrl.telemetry.pulse import Heartbeat
+from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
+from distrl.transport.base import EventSink, Transport
+
+
+class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runtime hands to a role."""
+
+    name: str
+    config: Config
+    incarnation: int
+    """How often this role has been started in this run, this time included: 1, 2, …"""
+    transport: Transport
+    heartbeat: HeartbeatWriter
+    log: EventSink
+    metrics: EventSink
+    spool: Path
+    """A folder on this machine's own disk that outlives the process."""
+    stopping: Callable[[], bool]
+    """True once the role should come to a good end."""
+    orphaned: Callable[[], bool] = lambda: False
+    """True once nobody waits for what the role still does."""
 
 
 class RoleStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,20 +52,20 @@ def worker_names(config: Config) -> tuple[str, ...]:
 
 
 def role_names(config: Config) -> tuple[str, ...]:
-    """Every role of a run that its supervisor looks after, in the order in which they are shown."""
+    """Every role of a run, in the order in which they are shown."""
     return ("learner", *worker_names(config), "evaluator")
 
 
 class Runtime(Protocol):
-    """Places the roles of a run and looks after them."""
+    """Places the roles of a run and supervises them."""
 
     def start(self, roles: tuple[str, ...]) -> None:
         """Start these roles."""
 
-    def tend(self) -> None:
-        """Notice what died or fell silent and bring it back; raises where that is hopeless.
+    def supervise(self) -> None:
+        """Notice what died or fell silent and start it again; raises where that is hopeless.
 
-        `RoleCrashed` after too many deaths in a row; at once where a role ended with words on what the owner can mend.
+        `RoleCrashed` after too many deaths in a row; at once where a role ended with an error that the owner can mend.
         """
 
     def ask_to_finish(self, role: str, *, needed: bool) -> None:
@@ -54,6 +79,12 @@ class Runtime(Protocol):
 
     def status(self) -> list[RoleStatus]:
         """How every role is."""
+
+    def restarts(self) -> int:
+        """Restarts of all roles together."""
+
+    def busy_s(self) -> float:
+        """Device time of all roles in all their incarnations, as their workers measured it."""
 
     def stop(self) -> None:
         """End everything now."""

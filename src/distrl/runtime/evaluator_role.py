@@ -5,93 +5,91 @@ from __future__ import annotations
 import os
 import time
 
-import msgspec
+from msgspec.structs import replace
 
 from distrl.errors import StoreError
-from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
+from distrl.evaluation.evaluate import evaluate, held_out
 from distrl.evaluation.report import make_report
-from distrl.experience.durable import replace
-from distrl.learner.weights import WeightsFolder
-from distrl.runtime.assembly import make_policy, make_sight, prepare_torch
-from distrl.runtime.role import Life
+from distrl.runtime.base import RoleContext
+from distrl.runtime.factory import make_evaluation, make_frame_cache, make_policy, prepare_torch
 from distrl.types import PolicyVersion
 
-NAP_S = 0.1
-POLITENESS = 5
-"""Added to the niceness: training comes first where there are few cores."""
+POLL_S = 0.1
+NICENESS = 5
+"""Training comes first where there are few cores."""
 
 
-def keep_evaluating(life: Life) -> None:
+def keep_evaluating(context: RoleContext) -> None:
     """Evaluate the first version, then one now and then, and the last one when asked to stop."""
     prepare_torch()
-    evaluation, weights = life.config.evaluation, WeightsFolder(life.run.weights)
-    os.nice(POLITENESS)
-    first = _await_first(life, weights)
+    config, weights = context.config.evaluation, context.transport.weights
+    os.nice(NICENESS)
+    first = _await_first(context)
     if first is None:
         return
-    examiner = Examiner(life, weights)
-    if not (life.run.evaluations / "before.json").exists():
-        examiner.evaluate(first, evaluation.episodes, name="before")
+    evaluator = Evaluator(context)
+    if not context.transport.reports.has("before"):
+        evaluator.evaluate(first, config.episodes, name="before")
     last_s = time.monotonic()
-    life.pulse.figures["progress"] = 1.0  # also where nothing was due: a life that waits for its turn is a good one
-    while not life.stopping():
+    context.heartbeat.figures["progress"] = 1.0  # also where nothing was due: a process that waits for its turn is well
+    while not context.stopping():
         newest = weights.latest()
-        if evaluation.every_s and newest and time.monotonic() - last_s >= evaluation.every_s:
-            examiner.evaluate(newest, evaluation.during_episodes, name=f"v{newest.version:06d}")
+        if config.every_s and newest and time.monotonic() - last_s >= config.every_s:
+            evaluator.evaluate(newest, config.during_episodes, name=f"v{newest.version:06d}")
             last_s = time.monotonic()
-        life.pulse.waiting("its next turn")
-        time.sleep(NAP_S)
+        context.heartbeat.waiting("its next turn")
+        time.sleep(POLL_S)
     final = weights.latest()
-    if final is not None and not life.orphaned():
-        examiner.evaluate(final, evaluation.episodes, name="after")
+    if final is not None and not context.orphaned():
+        evaluator.evaluate(final, config.episodes, name="after")
 
 
-def _await_first(life: Life, weights: WeightsFolder) -> PolicyVersion | None:
+def _await_first(context: RoleContext) -> PolicyVersion | None:
+    weights = context.transport.weights
     while weights.latest() is None:
-        if life.stopping():
+        if context.stopping():
             return None
-        life.pulse.waiting("the first weights from the learner")
-        time.sleep(NAP_S)
+        context.heartbeat.waiting("the first weights from the learner")
+        time.sleep(POLL_S)
     return weights.find(0) or weights.latest()
 
 
-def _beat(life: Life, what: str) -> None:
-    life.pulse.doing(what)
-    if life.orphaned():
-        raise SystemExit(0)  # nobody waits for the report
+class Evaluator:
+    """Holds the policy that takes on one version after another: a large one is slow to load, and memory holds one."""
 
-
-class Examiner:
-    """Holds the policy that takes on one version after another: a large one is slow to load, and there is room for one."""
-
-    def __init__(self, life: Life, weights: WeightsFolder) -> None:
-        self._life, self._weights = life, weights
-        self._sight = make_sight(life.config)
-        self._policy = make_policy(life.config, self._sight)
+    def __init__(self, context: RoleContext) -> None:
+        self._context = context
+        self._frames = make_frame_cache(context.config)
+        self._policy = make_policy(context.config, self._frames)
 
     def evaluate(self, version: PolicyVersion, count: int, *, name: str) -> None:
         """Play the tasks with a version and write the report, unless the version is gone and newer ones are there."""
-        life = self._life
+        context, config = self._context, self._context.config
         try:
-            self._weights.load(self._policy, version)
+            context.transport.weights.load(self._policy, version)
         except StoreError as error:
-            if self._weights.latest() == version:
+            if context.transport.weights.latest() == version:
                 raise
-            # It made room for newer versions in the meantime: the next turn takes one of those.
-            life.log.write("skipped", version=version.version, why=error.seen)
+            # It was removed for newer versions in the meantime: the next turn takes one of those.
+            context.log.write("skipped", version=version.version, why=error.seen)
             return
-        # The curve on the way comes from the tuning split: test tasks are looked at before and after, and never between.
-        tasks = held_out(life.config, count, "test" if name in ("before", "after") else "tune")
-        how = Evaluation(
-            config=life.config,
-            seed=life.config.run.seed,
-            beat=lambda done: _beat(life, f"evaluating version {version.version}: {done} of {len(tasks)}"),
-            keep_frame=None if self._sight is None else self._sight.put,
+        # The curve on the way comes from the tuning split: test tasks are played before and after, and never between.
+        tasks = held_out(config, count, "test" if name in ("before", "after") else "tune")
+        how = make_evaluation(config, seed=config.run.seed, frames=self._frames)
+        words = f"evaluating version {version.version}"
+        how = replace(
+            how,
+            beat=lambda done: self._beat(f"{words}: {done} of {len(tasks)}"),
+            needs=lambda seconds: context.heartbeat.figures.update(needs_s=seconds),
         )
-        played = evaluate(self._policy, tasks, how)
-        report = make_report(played, suite=life.config.tasks.suite, version=version.version)
-        life.run.evaluations.mkdir(exist_ok=True)
-        replace(life.run.evaluations / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
-        told = {"success": report.success, "version": version.version, "n": report.n}
-        life.pulse.figures.update({**told, "progress": 1.0})
-        life.metrics.write("evaluator", role="evaluator", **{f"evaluator/{key}": value for key, value in told.items()})
+        report = make_report(evaluate(self._policy, tasks, how), suite=config.tasks.suite, version=version.version)
+        context.transport.reports.write(name, report)
+        figures = {"success": report.success, "version": version.version, "n": report.n, "unknown": report.unknown}
+        context.heartbeat.figures.update({**figures, "progress": 1.0})
+        metrics = {f"evaluator/{key}": value for key, value in figures.items()}
+        context.metrics.write("evaluator", role="evaluator", **metrics)
+
+    def _beat(self, what: str) -> None:
+        self._context.heartbeat.doing(what)
+        if self._context.orphaned():
+            raise SystemExit(0)  # nobody waits for the report

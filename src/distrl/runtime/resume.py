@@ -20,7 +20,7 @@ from distrl.experience.durable import replace
 from distrl.runtime.placement import placement_notices
 from distrl.runtime.run_folder import RunFolder
 from distrl.telemetry.events import EventLog
-from distrl.types import Value
+from distrl.types import SettingValue, Value
 
 OTHER_TASKS = "the figures before and after would be of different tasks"
 FIXED = {
@@ -28,21 +28,23 @@ FIXED = {
     "run.root": "the folder is where it is; move the folder itself",
     "run.seed": "tasks, phones and weights follow from it",
     "tasks.": OTHER_TASKS,
+    "judge.": "verdicts would mean something else than before",
     "devices.kind": OTHER_TASKS,
-    "devices.wild.": OTHER_TASKS,
-    "devices.picture_width": "the policy was trained on such pictures",
+    "devices.options.": OTHER_TASKS,
+    "devices.sim.perturbations.": OTHER_TASKS,
+    "devices.sim.screenshot_width": "the policy was trained on such pictures",
     "rollout.history": "the policy was trained on it",
     "policy.": "the weights would not fit",
     "warm_start.": "it is over",
-    "algorithm.name": "what it trains beside the policy would not fit",
+    "algorithm.kind": "what it trains beside the policy would not fit",
 }
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
 FREE = (
     "tasks.rename_share",
     "policy.device",
-    "policy.rename_share",
+    "policy.pointer.word_swap_share",
     "policy.pixel.jitter",
-    "policy.pixel.shelf",
+    "policy.pixel.image_cache",
     "policy.vlm.dtype",
     "policy.vlm.fast",
     "policy.vlm.decide_batch",
@@ -56,8 +58,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that differs between two sessions."""
 
     key: str
-    was: Value
-    now: Value
+    was: SettingValue
+    now: SettingValue
 
     @property
     def forbidden(self) -> str:
@@ -69,10 +71,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 def changes(before: Config, after: Config) -> list[Change]:
     """Every setting that differs."""
     was, now = flatten(before), flatten(after)
-    return [Change(key=key, was=was[key], now=now[key]) for key in now if was[key] != now[key]]
+    keys = [key for key in dict.fromkeys((*was, *now)) if was.get(key, "") != now.get(key, "")]
+    return [Change(key=key, was=was.get(key, ""), now=now.get(key, "")) for key in keys]
 
 
-def settings_to_resume(run: RunFolder, flags: Mapping[str, Value]) -> Config:
+def settings_to_resume(run: RunFolder, flags: Mapping[str, SettingValue]) -> Config:
     """What a run goes on with: its `config.toml`, then the flags; `UsageError` where a setting changes that cannot."""
     config = load_config(run.config_file, flags)
     refused = [change for change in changes(run.session_config(), config) if change.forbidden]
@@ -89,7 +92,7 @@ def adopt(run: RunFolder, config: Config) -> None:
     log = EventLog(run.log("supervisor"))
     # Logged first: after a kill in between, the next session finds the same changes again.
     for change in changes(run.session_config(), config):
-        log.write("setting", key=change.key, was=change.was, now=change.now)
+        log.write("setting", key=change.key, was=_plain(change.was), now=_plain(change.now))
     for text in placement_notices(config):
         log.write("notice", text=text)
     log.close()
@@ -98,7 +101,7 @@ def adopt(run: RunFolder, config: Config) -> None:
     replace(run.session_file, dump_toml(config).encode())
 
 
-def _refusal(run: RunFolder, refused: list[Change], flags: Mapping[str, Value]) -> UsageError:
+def _refusal(run: RunFolder, refused: list[Change], flags: Mapping[str, SettingValue]) -> UsageError:
     first, *more = refused
     others = f", nor can {', '.join(change.key for change in more[:4])}" if more else ""
     back = f"{first.key} = {json.dumps(first.was, ensure_ascii=False)}"
@@ -108,3 +111,8 @@ def _refusal(run: RunFolder, refused: list[Change], flags: Mapping[str, Value]) 
         expected=f"what the run began with: {first.forbidden}",
         fix=f"{fix}, or start a new run with `distrl train --{first.key} {first.now}`",
     )
+
+
+def _plain(value: SettingValue) -> Value:
+    """A value as a log takes it: lists as text."""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else value

@@ -1,17 +1,26 @@
-"""The folder of one run: everything about it, safe to zip and send."""
+"""The folder of one run: everything about it, safe to zip and send.
+
+Its `FORMAT` says which layout it has; a folder of another format is refused, whatever else is in it.
+
+Locks (one session per run, one incarnation of a role at a time) are the operating system's: they end with their holder,
+however it ends, so there is no stale one to clear away. The file says who holds it, for people.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -20,7 +29,10 @@ from distrl.config.schema import Config
 from distrl.errors import StoreError, closest
 from distrl.experience.durable import replace, storage_errors
 from distrl.telemetry.gpu import ask_driver
+from distrl.transport.files import FileLayout, FileTransport
 
+FORMAT = 2
+"""Of the run folder. Raised whenever its layout, its records or the names of its settings change their meaning."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
 """What the owner of a disk can mend."""
 NEWEST = 5
@@ -28,24 +40,21 @@ NEWEST = 5
 PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium", "transformers", "peft")
 
 
-class RunFolder:
+class RunFolder(FileLayout):
     """Paths of a run; making one never touches what another run wrote."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        super().__init__(path)
+        self.format_file = path / "FORMAT"
         self.config_file = path / "config.toml"
         self.session_file = path / "session.toml"
-        self.experience = path / "experience"
-        self.frames = path / "experience"
-        self.weights = path / "weights"
-        self.checkpoints = path / "checkpoints"
-        self.pulses = path / "pulses"
-        self.claims = self.pulses / "round.sqlite"
         self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
-        self.evaluations = path / "evaluations"
-        self.progress = path / "progress.json"
         self.summary = path / "summary.json"
+
+    def transport(self, config: Config) -> FileTransport:
+        """What the roles of this run send each other things by."""
+        return FileTransport(self, keep_versions=config.learner.keep_versions)
 
     @property
     def name(self) -> str:
@@ -62,7 +71,7 @@ class RunFolder:
 
     def lock(self, role: str) -> Path:
         """What the living process of a role, or of the supervisor, holds."""
-        return self.pulses / f"{role}.lock"
+        return self.heartbeats / f"{role}.lock"
 
     def log(self, role: str) -> Path:
         """Where a role writes its events."""
@@ -78,14 +87,15 @@ def create_run(config: Config, *, now: datetime) -> RunFolder:
     root = Path(config.run.root)
     with storage_errors(root):
         path = _make_unused(root / f"{now:%Y%m%d-%H%M%S}-{config.run.name}")
-        try:
-            return _fill(RunFolder(path), config)
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
+        with ExitStack() as half_done:
+            half_done.callback(shutil.rmtree, path, ignore_errors=True)
+            run = _fill(RunFolder(path), config)
+            half_done.pop_all()  # whole: nothing is to be undone
+        return run
 
 
 def _fill(run: RunFolder, config: Config) -> RunFolder:
+    replace(run.format_file, f"{FORMAT}\n".encode())
     replace(run.config_file, dump_toml(config).encode())
     replace(run.path / "env.json", msgspec.json.format(msgspec.json.encode(describe_machine(config))))
     run.logs.mkdir()
@@ -107,13 +117,43 @@ def disk_errors(folder: Path) -> Iterator[None]:
 def open_run(path: Path) -> RunFolder:
     """The run in this folder, or an error that names the ones that exist."""
     if (path / "config.toml").is_file():
-        return RunFolder(path)
+        return _of_this_format(RunFolder(path))
     known = _known_runs(path)
     raise StoreError(
         f"{path} is no run folder",
         expected=known or "a folder that `distrl train` made",
         fix=f"{'name one of them, or ' if known else ''}start a run with `distrl train`",
     )
+
+
+def _of_this_format(run: RunFolder) -> RunFolder:
+    """`run`, where this version of distrl can read it."""
+    try:
+        found = run.format_file.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        found = "1"
+    if found == str(FORMAT):
+        return run
+    raise StoreError(
+        f"{run.path} has run-folder format {found[:20]}, and this distrl reads format {FORMAT}",
+        expected=f"a run of this version: format {FORMAT}",
+        fix=f"use {_writer(run)} that wrote it, or start a new run with `distrl train`",
+    )
+
+
+def _writer(run: RunFolder) -> str:
+    """The version of distrl that wrote a run, in words, as far as its `env.json` says."""
+    try:
+        found = msgspec.json.decode((run.path / "env.json").read_bytes(), type=_Machine).packages["distrl"]
+    except (OSError, ValueError, KeyError):
+        return "the version of distrl"
+    return f"distrl {found}" if found[:1].isdigit() else "the version of distrl"
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    """What is read of `env.json`."""
+
+    packages: dict[str, str]
 
 
 def _known_runs(path: Path) -> str:
@@ -173,3 +213,68 @@ def _make_unused(path: Path) -> Path:
             candidate, number = path.with_name(f"{path.name}-{number}"), number + 1
         else:
             return candidate
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+POLL_S = 0.05
+
+
+class Lock:
+    """A held lock; `release` it, or die."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def release(self) -> None:
+        """Let the next one in."""
+        self._file.truncate(0)
+        self._file.close()
+
+
+def take(path: Path, *, wait_s: float, what: str) -> Lock:
+    """The lock at `path`; `StoreError` where someone else still holds it after `wait_s`."""
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab", buffering=0)
+    until_s = time.monotonic() + wait_s
+    while not _try(file):
+        if time.monotonic() >= until_s:
+            file.close()
+            raise _held(path, what)
+        time.sleep(POLL_S)
+    with storage_errors(path.parent):
+        file.truncate(0)
+        file.write(str(os.getpid()).encode())
+    return Lock(file)
+
+
+def held(path: Path) -> bool:
+    """Whether a living process holds the lock."""
+    try:
+        with path.open("rb") as file:
+            # Shared, so that two that only look do not take each other for the holder.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _try(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _held(path: Path, what: str) -> StoreError:
+    holder = path.read_text(encoding="ascii").strip() or "unknown"
+    return StoreError(
+        f"{what} is in use by process {holder}",
+        expected="a run that nobody else is working on",
+        fix=f"wait for its end, or stop it with `kill {holder}`",
+    )

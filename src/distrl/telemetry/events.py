@@ -21,7 +21,7 @@ class EventLog:
         self._clock = clock
 
     def write(self, event: str, **values: Value) -> None:
-        """Append one event with the time; without values that are no numbers, for which JSON has no word."""
+        """Append one event with the time; NaN and infinite values are left out, since JSON has none."""
         numbers = {name: value for name, value in values.items() if not isinstance(value, float) or isfinite(value)}
         line = {"time_s": round(self._clock(), 3), "event": event, **numbers}
         self._file.write(msgspec.json.encode(line) + b"\n")
@@ -32,7 +32,7 @@ class EventLog:
 
 
 def read_events(path: Path) -> list[dict[str, Value]]:
-    """All whole lines of a log; a last line that a kill cut off is passed over."""
+    """All whole lines of a log; a last line that a kill cut off is skipped."""
     if not path.exists():
         return []
     found = []

@@ -1,6 +1,11 @@
-"""Every metric, declared once: name, unit, meaning and the range in which a healthy run keeps it."""
+"""Every metric, declared once: name, unit, meaning and the range in which a healthy run keeps it.
+
+`docs/metrics.md` is what `reference()` returns; a test holds the two together.
+"""
 
 from __future__ import annotations
+
+import sys
 
 import msgspec
 
@@ -21,72 +26,118 @@ def _metric(name: str, unit: str, meaning: str, healthy: str) -> Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _metric("worker/progress", "steps", "steps of this life of the process: what the supervisor takes as progress", "above 0 soon after a start"),
-        _metric("worker/episodes", "episodes", "played in this life of the process and acknowledged by the store", "rises steadily"),
-        _metric("worker/success/recent", "share", "successes among the last training episodes, 200 at most", "rises"),
-        _metric("worker/recent", "episodes", "how many episodes `worker/success/recent` looks at", "200 after a while"),
+        _metric("worker/progress", "steps", "steps since the process started: what the supervisor takes as progress", "above 0 soon after a start"),
+        _metric("worker/episodes", "episodes", "episodes played since the process started and acknowledged by the store", "rises steadily"),
+        _metric("worker/success/recent", "share", "successes among the last training episodes, 200 at most; an unknown outcome counts as no success", "rises"),
+        _metric("worker/recent", "episodes", "number of episodes behind `worker/success/recent`", "200 after a while"),
         _metric("worker/steps", "steps", "steps of these episodes", "rises steadily"),
         _metric("worker/invalid/share", "share", "steps that the device refused", "below 0.1, falling"),
-        _metric("worker/losses", "count", "devices lost in the middle of an episode", "near 0 without faults"),
-        _metric("worker/cut", "count", "episodes cut off by time or a lost device, bootstrapped and used", "a small share of episodes"),
-        _metric("worker/busy_s", "s", "time that the devices themselves needed, summed over the devices of this worker", "rises by almost one second per device and second"),
-        _metric("worker/batch/mean", "decisions", "decisions made at once", "above 2 with many devices"),
-        _metric("worker/batch/halved", "count", "times that decisions did not fit into memory; batches are half as large since", "0"),
+        _metric("worker/losses", "count", "devices lost during an episode", "near 0 without faults"),
+        _metric("worker/truncated", "episodes", "episodes ended by the time limit or by a lost device; they are bootstrapped and used", "a small share of the episodes"),
+        _metric("worker/unjudged", "episodes", "episodes whose judge failed or missed its deadline; they are stored, and nothing is learnt from them", "0"),
+        _metric("worker/judging", "episodes", "episodes that wait for their verdict", "below judge.at_once; at that number new episodes wait"),
+        _metric("worker/relabelled", "episodes", "failures stored once more as a success at another task, with data.hindsight", "rises, more slowly as success rises"),
+        _metric("worker/inexpressible", "episodes", "failures that fulfilled another task whose steps the policy cannot express", "well below worker/relabelled"),
+        _metric("worker/busy_s", "s", "time inside calls to devices, summed over the devices of this worker", "rises by almost one second per device and second"),
+        _metric("worker/batch/mean", "decisions", "decisions per batch", "above 2 with many devices"),
+        _metric("worker/batch/halved", "count", "times that a batch ran out of memory (OOM) and the batch size was halved", "0"),
         _metric("worker/version", "version", "policy version in use; -1: none yet", "follows learner/version within a second"),
         _metric("worker/healthy", "devices", "devices that play or can be leased", "all of them, short dips with faults"),
         _metric("worker/restarting", "devices", "devices that are being restarted or are in quarantine", "0, short peaks with faults"),
-        _metric("worker/storing", "episodes", "finished trajectories that wait to be stored", "near 0; at 64, the lanes wait for the store"),
-        _metric("worker/acknowledge_ms", "ms", "mean time from the end of an episode until the store had it durably", "below 50"),
-        _metric("worker/dark", "pictures", "pictures that could not be decoded, and were seen as black ones; pixel policy", "0"),
-        _metric("worker/skipped", "answers", "answers of the model that were no numbers, and became invalid steps that teach nothing; VLM", "0"),
-        _metric("learner/progress", "count", "gradient steps of this life of the process: what the supervisor takes as progress", "above 0 soon after a start"),
-        _metric("learner/version", "version", "newest published policy version", "rises every publish_every_s"),
-        _metric("learner/updates", "count", "gradient steps of the run, those left out among them", "rises steadily"),
-        _metric("learner/left_out", "updates", "updates of the run whose loss or gradient was no number, or that did not fit into memory: nothing was learnt from them", "0"),
-        _metric("learner/episodes", "episodes", "taken in from the store", "follows the workers' sum"),
+        _metric("worker/storing", "episodes", "finished trajectories that wait to be stored", "near 0; at 64, new episodes wait for the store"),
+        _metric("worker/spooled", "episodes", "trajectories on the worker's own disk because the store does not answer", "0; at rollout.spool_episodes, devices wait"),
+        _metric("worker/acknowledge_ms", "ms", "mean time from the hand-over of a trajectory until the store had it durably", "below 50"),
+        _metric("worker/undecodable_frames", "screenshots", "screenshots that could not be decoded and were replaced by black ones; pixel policy and VLM", "0"),
+        _metric("worker/skipped", "decisions", "decisions whose logits were NaN or infinite; they became invalid steps without a policy gradient; pixel policy and VLM", "0"),
+        _metric("learner/progress", "count", "updates since the process started: what the supervisor takes as progress", "above 0 soon after a start"),
+        _metric("learner/version", "version", "newest published policy version", "rises every learner.publish_every_s"),
+        _metric("learner/updates", "count", "updates of the run, skipped ones included", "rises steadily"),
+        _metric("learner/skipped_updates", "updates", "updates of the run that were skipped: loss or gradient NaN or infinite, or out of memory (OOM)", "0"),
+        _metric("learner/episodes", "episodes", "played episodes read from the store", "follows the workers' sum"),
         _metric("learner/idle", "share", "time in which there was nothing to learn", "below 0.5; 0 means that updates lag behind"),
-        _metric("learner/intake", "share", "time in which episodes were taken in from the store", "below 0.3"),
-        _metric("learner/replay/steps", "steps", "steps in memory", "at most replay.capacity_steps"),
-        _metric("learner/replay/eligible", "episodes", "trajectories that may be sampled", "above batch_trajectories"),
-        _metric("learner/staleness/mean", "versions", "age of what was sampled, over the whole run, without kept successes", "below replay.max_staleness"),
-        _metric("learner/staleness/max", "versions", "oldest that was ever sampled, without kept successes", "at most replay.max_staleness"),
-        _metric("learner/staleness/kept", "share", "draws of successes kept beyond replay.max_staleness", "rises; 0 with replay.keep_successes off"),
-        _metric("learner/data/cut", "share", "steps of successes that are left out of imitation, with data.cut", "falls"),
-        _metric("learner/data/relabelled", "episodes", "failures that were also taken in as another task, with data.hindsight", "rises, ever more slowly"),
-        _metric("learner/data/unsayable", "episodes", "failures that fulfilled another task in words that the policy could not have acted on", "well below learner/data/relabelled"),
-        _metric("learner/dark", "pictures", "pictures that could not be decoded in this life of the process, and were seen as black ones; pixel policy", "0"),
-        _metric("learner/skipped", "answers", "answers whose log-probabilities were no numbers, and were left out of their update; VLM", "0"),
+        _metric("learner/intake", "share", "time in which trajectories were read from the store", "below 0.3"),
+        _metric("learner/replay/steps", "steps", "steps in the replay", "at most replay.capacity_steps"),
+        _metric("learner/replay/eligible", "episodes", "trajectories that may be sampled", "above learner.batch_trajectories"),
+        _metric("learner/staleness/mean", "versions", "mean staleness of what was sampled, over the whole run, without kept successes", "below replay.max_staleness"),
+        _metric("learner/staleness/max", "versions", "largest staleness that was ever sampled, without kept successes", "at most replay.max_staleness"),
+        _metric("learner/staleness/kept", "share", "samples that were successes kept beyond replay.max_staleness", "rises; 0 with replay.keep_successes off"),
+        _metric("learner/data/noop_share", "share", "steps of successes that are masked as no-ops, with data.filter_noops", "falls"),
+        _metric("learner/data/relabelled", "episodes", "relabelled failures read from the store, with data.hindsight", "follows the workers' sum"),
+        _metric("learner/data/unjudged", "episodes", "episodes without a verdict, which stay out of the replay", "0"),
+        _metric("learner/undecodable_frames", "screenshots", "screenshots that could not be decoded since the process started and were replaced by black ones; pixel policy and VLM", "0"),
+        _metric("learner/skipped", "answers", "answers whose log-probabilities were NaN or infinite; they were skipped in their update; VLM", "0"),
         _metric("learner/loss/policy", "nats", "policy term of the loss", "small, either sign"),
-        _metric("learner/loss/value", "nats", "critic's cross-entropy", "falls, then level"),
-        _metric("learner/loss/invalid", "nats", "mean of -log(1 - pi) over the sampled invalid steps, before its weight", "falls"),
-        _metric("learner/loss/total", "nats", "what is descended: all terms with their weights", "finite, no trend of its own"),
+        _metric("learner/loss/value", "nats", "cross-entropy of the critic", "falls, then level"),
+        _metric("learner/loss/invalid", "nats", "unlikelihood term: mean of -log(1 - pi) over the sampled invalid steps, before its weight; A-RIDE", "falls"),
+        _metric("learner/loss/instruction", "nats", "cross-entropy of the instruction critic; DigiRL", "falls, then level"),
+        _metric("learner/loss/total", "nats", "what is minimised: all terms with their weights", "finite, no trend of its own"),
         _metric("learner/entropy", "nats", "exact entropy of the policy over the sampled steps", "falls slowly, not to 0"),
-        _metric("learner/near", "share", "sampled steps that are within algorithm.proximal.reach of the policy that acted; PPO and GRPO", "1 without a reach; the older the data, the lower"),
-        _metric("learner/gradient_norm", "", "before clipping", "below 10"),
+        _metric("learner/imitated_share", "share", "sampled steps that pass both filters; DigiRL", "above 0"),
+        _metric("learner/compared_share", "share", "sampled steps of episodes whose group has successes and failures; GRPO", "above 0.1"),
+        _metric("learner/trust_region_share", "share", "sampled steps inside the trust region around the policy that acted; PPO and GRPO", "1 without a trust region; lower with staler data"),
+        _metric("learner/gradient_norm", "", "norm of the policy's gradient before clipping", "below 10"),
         _metric("evaluator/success", "share", "success on held-out tasks of the last pinned version", "rises"),
         _metric("evaluator/version", "version", "the version that was evaluated", "rises"),
         _metric("evaluator/n", "episodes", "held-out tasks of that evaluation", "evaluation.during_episodes, evaluation.episodes at start and end"),
-        _metric("evaluator/progress", "count", "1 once this life of the process has finished what was due when it began", "1"),
-        _metric("warm_start/samples", "steps", "demonstrated steps that have been cloned, each pass counted", "rises steadily, to warm_start.samples or as far as warm_start.minutes allow"),
-        _metric("warm_start/loss", "nats", "mean of -log pi over the last batches, before they were learnt", "falls"),
+        _metric("evaluator/unknown", "episodes", "those of them whose outcome is unknown (a fault, or a judge that failed); they count as no success", "0"),
+        _metric("evaluator/needs_s", "s", "longest time that the present evaluation may take; in the heartbeat alone", "-"),
+        _metric("evaluator/progress", "count", "1 once the process has finished what was due when it started", "1"),
+        _metric("warm_start/samples", "steps", "demonstrated steps of behaviour cloning so far, each pass counted; queries of grounding pretraining", "rises steadily, to warm_start.samples or as far as warm_start.minutes allow"),
+        _metric("warm_start/loss", "nats", "mean of -log pi over the last batches, before they were trained on", "falls"),
         _metric("warm_start/certain", "share", "demonstrated choices of the last batches that had more than half of the probability", "rises"),
-        _metric("warm_start/left_out", "batches", "batches so far whose loss or gradient was no number: nothing was learnt from them", "0"),
-        _metric("warm_start/per_s", "steps/s", "steps cloned per second so far", "2,000 and more on a large GPU"),
-        _metric("warm_start/drawn", "screens", "screens of a stream that have come to the learner", "rises steadily"),
-        _metric("warm_start/drawn_per_s", "screens/s", "screens that came per second of cloning", "at least half as many as are looked at"),
-        _metric("warm_start/pointing", "nats", "mean of -log pi of taps on what a question names", "falls"),
-        _metric("warm_start/letters", "nats", "cross-entropy of the letters on squares", "falls below 0.3"),
-        _metric("warm_start/names", "nats", "cross-entropy of the letters of names that squares go by", "falls below 0.3"),
-        _metric("warm_start/norm", "", "of the gradient, before clipping", "below 10"),
+        _metric("warm_start/skipped", "batches", "batches so far whose loss or gradient was NaN or infinite: no step was taken", "0"),
+        _metric("warm_start/per_s", "steps/s", "steps or queries per second so far", "2,000 and more on a large GPU"),
+        _metric("warm_start/drawn", "screens", "screens of a stream that have reached the learner", "rises steadily"),
+        _metric("warm_start/drawn_per_s", "screens/s", "screens that came per second of grounding pretraining", "at least half as many as are trained on"),
+        _metric("warm_start/pointing", "nats", "pointing loss: mean of -log pi of taps on what a query names", "falls"),
+        _metric("warm_start/letters", "nats", "OCR loss: cross-entropy of the letters on squares", "falls below 0.3"),
+        _metric("warm_start/names", "nats", "OCR loss: cross-entropy of the letters of the names of squares", "falls below 0.3"),
+        _metric("warm_start/norm", "", "norm of the gradient before clipping", "below 10"),
         _metric("warm_start/kinds_known", "share", "next steps whose kind was right", "rises to 0.95"),
         _metric("warm_start/taps_known", "share", "next steps that are taps and hit what was to be hit", "rises to 0.9"),
         _metric("warm_start/steps_known", "share", "next steps that were right altogether", "rises to 0.9"),
         _metric("warm_start/points_known", "share", "things to point at that were hit", "rises to 0.9"),
-        _metric("warm_start/hidden_known", "share", "things out of sight for which the list was scrolled", "rises to 0.9"),
-        _metric("warm_start/letters_known", "share", "letters on squares that were told right", "rises to 0.95"),
-        _metric("warm_start/names_known", "share", "names that were told right to the last of their first 16 letters", "rises to 0.9"),
+        _metric("warm_start/hidden_known", "share", "queries for hidden things that were answered by scrolling", "rises to 0.9"),
+        _metric("warm_start/letters_known", "share", "letters on squares that were predicted right", "rises to 0.95"),
+        _metric("warm_start/names_known", "share", "names whose first 16 letters were all predicted right", "rises to 0.9"),
         _metric("gpu/utilisation", "share", "time of the last two seconds in which a GPU computed anything, as its driver says", "above 0.8 while training"),
         _metric("gpu/memory_mb", "MB", "memory in use on a GPU", "below what it has"),
     )
 }  # fmt: skip
 """By name."""
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+HEAD = """# Metrics
+
+Made from `src/distrl/telemetry/metrics.py` by `make docs`; edit the text there.
+
+Each role appends a line of JSON to `metrics.jsonl` in the run folder: `time_s`, `event` (the kind of role), `role` (its
+name, such as `worker-1`) and the values below. A worker writes every 20 turns of its loop (about five seconds), the
+learner every 20 updates (every 25 batches of a streamed warm start), the evaluator after every evaluation, the
+supervisor every two seconds where there is a GPU. The same values, without the part before the first
+slash, are the `figures` of a role's heartbeat in `heartbeats/`.
+
+Counters of a worker start at 0 when its process does. Those of the learner are kept in its checkpoints.
+"""
+
+
+def reference() -> str:
+    """The page, a table for each kind of role."""
+    roles = dict.fromkeys(name.partition("/")[0] for name in METRICS)
+    return "\n".join([HEAD, *(_table(role) for role in roles)])
+
+
+def _table(role: str) -> str:
+    rows = [_row(metric) for name, metric in METRICS.items() if name.startswith(f"{role}/")]
+    return "\n".join([f"## {role}", "", "| metric | unit | meaning | healthy |", "|---|---|---|---|", *rows, ""])
+
+
+def _row(metric: Metric) -> str:
+    return f"| `{metric.name}` | {metric.unit} | {metric.meaning} | {metric.healthy} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -8,50 +8,49 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.algorithms.base import Lesson, Loss
-from distrl.algorithms.groups import Groups
+from distrl.algorithms.base import AlgorithmContext, Loss
+from distrl.algorithms.batch import Groups, TrainBatch
 from distrl.algorithms.grpo import GRPO, group_advantage
-from distrl.config.algorithms import ProximalConfig
-from distrl.config.schema import AlgorithmConfig
-from support.lessons import Drawn, gradient, make_lesson
+from distrl.config.kinds import GRPOConfig
+from support.batches import Drawn, gradient, train_batch
 
-PLAIN = AlgorithmConfig(name="grpo", rho_max=2.0, value_weight=0.5, entropy_weight=0.1)
+PLAIN = GRPOConfig(rho_max=2.0, value_weight=0.5, entropy_weight=0.1)
 QUARTER = (0.25, 0.1875**0.5)
 """One success in four."""
 SUCCESS = Drawn(reward=[0.0, 1.0], value=[0.5, 0.5], success=True, group=QUARTER)
 FAILURE = Drawn(reward=[0.0, 0.0, 0.0], value=[0.5] * 3, group=QUARTER)
 ALONE = Drawn(reward=[0.0, 1.0], value=[0.5, 0.5], success=True, group=(1.0, 0.0))
-UNHEARD = Drawn(reward=[0.0, 1.0], value=[0.5, 0.5], success=True, group=(0.0, 0.0))
+UNGROUPED = Drawn(reward=[0.0, 1.0], value=[0.5, 0.5], success=True, group=(0.0, 0.0))
 """Of a task whose attempts are no longer, or not yet, remembered."""
 
 
-def learn(lesson: Lesson, config: AlgorithmConfig = PLAIN) -> Loss:
-    loss = GRPO(config).loss(lesson, updates=0)
+def learn(batch: TrainBatch, config: GRPOConfig = PLAIN) -> Loss:
+    loss = GRPO(config, AlgorithmContext()).loss(batch, updates=0)
     loss.total.backward()  # type: ignore[no-untyped-call]
     return loss
 
 
 def test_the_advantage_is_the_distance_from_the_group_in_deviations() -> None:
-    advantage = group_advantage(make_lesson(SUCCESS, FAILURE))
+    advantage = group_advantage(train_batch(SUCCESS, FAILURE))
     assert advantage.tolist() == pytest.approx([3**0.5, -(3**-0.5)], rel=1e-3)
 
 
 def test_every_step_of_an_episode_gets_the_same_and_the_mean_is_over_all_compared_steps() -> None:
-    lesson = make_lesson(SUCCESS, FAILURE, ALONE)
-    learn(lesson)
-    credit = -gradient(lesson.logp_BT) * 5
+    batch = train_batch(SUCCESS, FAILURE, ALONE)
+    learn(batch)
+    credit = -gradient(batch.logp_BT) * 5
     assert credit[0].tolist() == pytest.approx([3**0.5, 3**0.5, 0.0], rel=1e-3)
     assert credit[1].tolist() == pytest.approx([-(3**-0.5)] * 3, rel=1e-3)
 
 
-def test_an_episode_without_siblings_or_spread_moves_the_policy_nowhere_and_still_tells_the_critic() -> None:
-    lesson = make_lesson(SUCCESS, ALONE, SUCCESS, UNHEARD)
-    loss = learn(lesson)
+def test_an_episode_without_siblings_or_spread_moves_the_policy_nowhere_and_still_trains_the_critic() -> None:
+    batch = train_batch(SUCCESS, ALONE, SUCCESS, UNGROUPED)
+    loss = learn(batch)
     for row in (1, 3):
-        assert not gradient(lesson.logp_BT)[row].any()
-        assert not gradient(lesson.entropy_BT)[row].any()
-        assert gradient(lesson.value_logit_BT)[row].all()
-    assert loss.metrics["compared"] == 0.5
+        assert not gradient(batch.logp_BT)[row].any()
+        assert not gradient(batch.entropy_BT)[row].any()
+        assert gradient(batch.value_logit_BT)[row].all()
+    assert loss.metrics["compared_share"] == 0.5
 
 
 @given(num=st.integers(1, 6), outcome=st.booleans(), ratio=st.floats(0.2, 3.0))
@@ -60,43 +59,43 @@ def test_a_group_whose_attempts_went_alike_gives_no_policy_gradient(num: int, ou
     for _ in range(num):
         groups.add("task", outcome)
     row = Drawn(reward=[0.0, 0.0], value=[0.4, 0.4], ratio=[ratio] * 2, success=outcome, group=groups.spread("task"))
-    lesson = make_lesson(*[row] * num)
-    learn(lesson)
-    assert not gradient(lesson.logp_BT).any()
-    assert not gradient(lesson.entropy_BT).any()
+    batch = train_batch(*[row] * num)
+    learn(batch)
+    assert not gradient(batch.logp_BT).any()
+    assert not gradient(batch.entropy_BT).any()
 
 
 def test_the_clip_and_the_correction_for_age_are_those_of_ppo() -> None:
     strayed = msgspec.structs.replace(SUCCESS, strayed=[1.3, 0.9], ratio=[1.3, 0.9 * 0.5])
-    lesson = make_lesson(strayed)
-    learn(lesson)
+    batch = train_batch(strayed)
+    learn(batch)
     expected = [0.0, -(3**0.5) * 0.9 * 0.5 / 2]
-    assert gradient(lesson.logp_BT)[0].tolist() == pytest.approx(expected, rel=1e-3)
+    assert gradient(batch.logp_BT)[0].tolist() == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_step_beyond_its_reach_is_driven_no_further_whichever_way_its_episode_went() -> None:
+def test_a_step_outside_the_trust_region_is_driven_no_further_whichever_way_its_episode_went() -> None:
     went = {"ratio": [1.5, 0.5], "reward": [0.0, 0.0], "value": [0.5, 0.5]}
     won, lost = (msgspec.structs.replace(drawn, **went) for drawn in (SUCCESS, FAILURE))
-    lesson = make_lesson(won, lost)
-    loss = learn(lesson, msgspec.structs.replace(PLAIN, proximal=ProximalConfig(reach=0.2)))
-    assert loss.metrics["near"] == 0.5
-    moved = gradient(lesson.logp_BT) != 0.0
+    batch = train_batch(won, lost)
+    loss = learn(batch, msgspec.structs.replace(PLAIN, trust_region=0.2))
+    assert loss.metrics["trust_region_share"] == 0.5
+    moved = gradient(batch.logp_BT) != 0.0
     assert moved.tolist() == [[False, True], [True, False]]
 
 
 def test_the_critic_learns_the_outcome_and_the_policy_term_does_not_reach_it() -> None:
-    lesson = make_lesson(SUCCESS, FAILURE)
-    loss = learn(lesson)
-    got = gradient(lesson.value_logit_BT)[lesson.mask_BT]
+    batch = train_batch(SUCCESS, FAILURE)
+    loss = learn(batch)
+    got = gradient(batch.value_logit_BT)[batch.mask_BT]
     assert got.tolist() == pytest.approx([-0.05] * 2 + [0.05] * 3, abs=1e-6)
-    assert loss.td_BT[lesson.mask_BT].tolist() == pytest.approx([0.5] * 2 + [-0.5] * 3)
+    assert loss.td_BT[batch.mask_BT].tolist() == pytest.approx([0.5] * 2 + [-0.5] * 3)
 
 
-def test_only_steps_that_teach_move_the_policy_and_only_steps_that_tell_the_critic() -> None:
-    lesson = make_lesson(msgspec.structs.replace(SUCCESS, teaches=[False, True], tells=[True, False]), FAILURE)
-    learn(lesson)
-    assert (gradient(lesson.logp_BT)[0] != 0).tolist() == [False, True, False]
-    assert (gradient(lesson.value_logit_BT)[0] != 0).tolist() == [True, False, False]
+def test_only_steps_in_the_policy_mask_move_the_policy_and_only_those_in_the_value_mask_the_critic() -> None:
+    batch = train_batch(msgspec.structs.replace(SUCCESS, policy_mask=[False, True], value_mask=[True, False]), FAILURE)
+    learn(batch)
+    assert (gradient(batch.logp_BT)[0] != 0).tolist() == [False, True, False]
+    assert (gradient(batch.value_logit_BT)[0] != 0).tolist() == [True, False, False]
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------

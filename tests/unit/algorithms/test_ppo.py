@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from distrl.algorithms.base import Lesson, Loss
+from distrl.algorithms.base import AlgorithmContext, Loss
+from distrl.algorithms.batch import TrainBatch
 from distrl.algorithms.ppo import PPO, clipped_gain, normalised
 from distrl.algorithms.targets import lambda_returns
-from distrl.config.schema import AlgorithmConfig
-from support.lessons import Drawn, gradient, make_lesson
+from distrl.config.kinds import PPOConfig
+from support.batches import Drawn, gradient, train_batch
 
-PLAIN = AlgorithmConfig(
-    name="ppo",
+PLAIN = PPOConfig(
     gamma=0.9,
-    trace=0.5,
+    lambda_=0.5,
     rho_max=2.0,
     value_weight=0.5,
     entropy_weight=0.0,
@@ -34,21 +34,21 @@ FAILURE = Drawn(reward=[0.0, 0.0], value=[0.6, 0.8])
 """td .12 -.8; .12 - .45 x .8 = -.24."""
 
 
-def with_settings(**changes: object) -> AlgorithmConfig:
-    return msgspec.convert({**msgspec.to_builtins(PLAIN), **changes}, AlgorithmConfig)
+def with_settings(**changes: object) -> PPOConfig:
+    return msgspec.convert({**msgspec.to_builtins(PLAIN), **changes}, PPOConfig)
 
 
-def learn(lesson: Lesson, config: AlgorithmConfig = PLAIN, *, updates: int = 0) -> Loss:
-    loss = PPO(config).loss(lesson, updates=updates)
+def learn(batch: TrainBatch, config: PPOConfig = PLAIN, *, updates: int = 0) -> Loss:
+    loss = PPO(config, AlgorithmContext()).loss(batch, updates=updates)
     loss.total.backward()  # type: ignore[no-untyped-call]
     return loss
 
 
-def slope(drawn: Drawn, advantage: Sequence[float], config: AlgorithmConfig = PLAIN) -> list[float]:
+def slope(drawn: Drawn, advantage: Sequence[float], config: PPOConfig = PLAIN) -> list[float]:
     """What a small rise of each log-probability gains, per unit of its advantage."""
-    lesson = make_lesson(drawn)
-    clipped_gain(lesson, torch.tensor([list(advantage)]), config).sum().backward()  # type: ignore[no-untyped-call]
-    return list(gradient(lesson.logp_BT)[0].tolist())
+    batch = train_batch(drawn)
+    clipped_gain(batch, torch.tensor([list(advantage)]), config).sum().backward()  # type: ignore[no-untyped-call]
+    return list(gradient(batch.logp_BT)[0].tolist())
 
 
 # --- advantages -----------------------------------------------------------------------------------------------------
@@ -57,17 +57,17 @@ def slope(drawn: Drawn, advantage: Sequence[float], config: AlgorithmConfig = PL
 def test_advantages_are_generalised_estimates_and_targets_lambda_returns_whoever_acted() -> None:
     stale = msgspec.structs.replace(SUCCESS, ratio=[0.1, 3.0, 0.5])
     for drawn in (SUCCESS, stale):
-        targets = lambda_returns(make_lesson(drawn, FAILURE).course, gamma=0.9, trace=0.5)
+        targets = lambda_returns(train_batch(drawn, FAILURE).return_inputs, gamma=0.9, lambda_=0.5)
         assert targets.advantage_BT[0].tolist() == pytest.approx(GAE, abs=1e-5)
         assert targets.advantage_BT[1].tolist() == pytest.approx([-0.24, -0.8, 0.0], abs=1e-5)
         assert targets.value_BT[0].tolist() == pytest.approx([0.504, 0.72, 1.0], abs=1e-5)
 
 
-def test_advantages_are_normalised_over_the_steps_that_teach() -> None:
+def test_advantages_are_normalised_over_the_steps_in_the_policy_mask() -> None:
     values = torch.tensor([[1.0, 3.0, 50.0]])
-    teaches = torch.tensor([[True, True, False]])
-    assert normalised(values, teaches)[0, :2].tolist() == pytest.approx([-1.0, 1.0])
-    assert not normalised(torch.ones(1, 3), teaches).any()
+    mask = torch.tensor([[True, True, False]])
+    assert normalised(values, mask)[0, :2].tolist() == pytest.approx([-1.0, 1.0])
+    assert not normalised(torch.ones(1, 3), mask).any()
 
 
 # --- clipping -------------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_the_gradient_stops_where_the_policy_has_moved_far_enough_the_right_way(
 
 
 def test_the_clip_decides_how_far_that_is() -> None:
-    wide = with_settings(proximal={"clip": 0.5})
+    wide = with_settings(clip=0.5)
     assert slope(STEPS, [1.0] * 4, wide) == pytest.approx([1.1, 1.3, 0.9, 0.7])
 
 
@@ -96,42 +96,42 @@ def test_without_importance_the_age_of_the_data_counts_for_nothing() -> None:
     assert slope(old, [1.0] * 2, with_settings(importance="none")) == pytest.approx([1.1, 1.1], rel=1e-5)
 
 
-REACH = with_settings(rho_max=10.0, proximal={"clip": 0.9, "reach": 0.2})
+TRUST_REGION = with_settings(rho_max=10.0, clip=0.9, trust_region=0.2)
 
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 3.0])
-def test_a_step_that_is_beyond_its_reach_from_who_acted_is_driven_no_further(size: float) -> None:
+def test_a_step_outside_the_trust_region_around_who_acted_is_driven_no_further(size: float) -> None:
     far = Drawn(reward=[0.0] * 6, value=[0.5] * 6, ratio=[1.19, 1.21, 1.5, 0.84, 0.82, 0.5])
-    up, down = slope(far, [size] * 6, REACH), slope(far, [-size] * 6, REACH)
+    up, down = slope(far, [size] * 6, TRUST_REGION), slope(far, [-size] * 6, TRUST_REGION)
     assert up == pytest.approx([1.19 * size, 0.0, 0.0, 0.84 * size, 0.82 * size, 0.5 * size], rel=1e-5)
     assert down == pytest.approx([-1.19 * size, -1.21 * size, -1.5 * size, -0.84 * size, 0.0, 0.0], rel=1e-5)
 
 
 def test_how_far_is_counted_from_who_acted_and_not_from_the_proximal_policy() -> None:
     near = Drawn(reward=[0.0] * 2, value=[0.5] * 2, strayed=[0.8, 1.25], ratio=[1.1, 1.3])
-    assert slope(near, [1.0] * 2, REACH) == pytest.approx([1.1, 0.0], rel=1e-5)
+    assert slope(near, [1.0] * 2, TRUST_REGION) == pytest.approx([1.1, 0.0], rel=1e-5)
 
 
-def test_a_wider_reach_lets_a_step_go_on_and_none_lets_all() -> None:
+def test_a_wider_trust_region_lets_a_step_go_on_and_none_lets_all() -> None:
     far = Drawn(reward=[0.0] * 2, value=[0.5] * 2, ratio=[1.4, 4.0])
-    for reach, expected in ((0.5, [1.4, 0.0]), (0.0, [1.4, 4.0])):
-        config = with_settings(rho_max=10.0, proximal={"reach": reach})
+    for radius, expected in ((0.5, [1.4, 0.0]), (0.0, [1.4, 4.0])):
+        config = with_settings(rho_max=10.0, trust_region=radius)
         assert slope(far, [1.0] * 2, config) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_reach_is_in_the_loss() -> None:
+def test_the_trust_region_is_in_the_loss() -> None:
     far = msgspec.structs.replace(SUCCESS, ratio=[4.0, 1.0, 4.0])
-    free, held = make_lesson(far), make_lesson(far)
-    assert learn(free).metrics["near"] == 1.0
-    assert learn(held, with_settings(proximal={"reach": 0.2})).metrics["near"] == pytest.approx(2 / 3)
-    # Beside the rise of the last step, which is beyond reach, the first two have advantages below the mean.
+    free, held = train_batch(far), train_batch(far)
+    assert learn(free).metrics["trust_region_share"] == 1.0
+    assert learn(held, with_settings(trust_region=0.2)).metrics["trust_region_share"] == pytest.approx(2 / 3)
+    # Beside the rise of the last step, which is outside the trust region, the first two have advantages below the mean.
     assert gradient(held.logp_BT)[0].tolist() == pytest.approx([*gradient(free.logp_BT)[0, :2].tolist(), 0.0])
     assert gradient(free.logp_BT)[0, 2] != 0.0
 
 
 def test_without_importance_nobody_asks_how_far_from_who_acted_a_step_is() -> None:
     far = Drawn(reward=[0.0] * 2, value=[0.5] * 2, ratio=[3.0, 1 / 3])
-    careless = with_settings(importance="none", proximal={"reach": 0.2})
+    careless = with_settings(importance="none", trust_region=0.2)
     assert slope(far, [1.0, -1.0], careless) == pytest.approx([1.0, -1.0])
 
 
@@ -149,65 +149,63 @@ def test_where_the_present_policy_is_the_proximal_one_it_is_the_plain_policy_gra
 ) -> None:
     drawn = Drawn(reward=[0.0] * 3, value=[0.5] * 3, ratio=ratio)
     expected = [min(r, PLAIN.rho_max) * a for r, a in zip(ratio, advantage, strict=True)]
-    assert slope(drawn, advantage, with_settings(proximal={"clip": clip})) == pytest.approx(
-        expected, rel=1e-4, abs=1e-6
-    )
+    assert slope(drawn, advantage, with_settings(clip=clip)) == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 # --- the loss -------------------------------------------------------------------------------------------------------
 
 
-def credit(lesson: Lesson) -> Tensor:
-    return -gradient(lesson.logp_BT) * lesson.teaches_BT.sum()
+def credit(batch: TrainBatch) -> Tensor:
+    return -gradient(batch.logp_BT) * batch.policy_mask_BT.sum()
 
 
 def test_better_than_usual_is_raised_and_worse_lowered_by_normalised_advantages() -> None:
-    lesson = make_lesson(SUCCESS, FAILURE)
-    learn(lesson)
+    batch = train_batch(SUCCESS, FAILURE)
+    learn(batch)
     raw = torch.tensor([*GAE, -0.24, -0.8])
     expected = (raw - raw.mean()) / raw.std(unbiased=False)
-    assert credit(lesson)[lesson.mask_BT].tolist() == pytest.approx(expected.tolist(), abs=1e-4)
-    assert not gradient(lesson.logp_BT)[~lesson.mask_BT].any()
+    assert credit(batch)[batch.mask_BT].tolist() == pytest.approx(expected.tolist(), abs=1e-4)
+    assert not gradient(batch.logp_BT)[~batch.mask_BT].any()
 
 
 def test_the_loss_is_the_sum_of_its_terms_worked_out_by_hand() -> None:
     config = with_settings(entropy_weight=0.1)
-    loss = learn(make_lesson(msgspec.structs.replace(SUCCESS, entropy=[0.5, 1.0, 1.5])), config)
+    loss = learn(train_batch(msgspec.structs.replace(SUCCESS, entropy=[0.5, 1.0, 1.5])), config)
     value = -sum(
         target * log(now) + (1 - target) * log(1 - now)
         for target, now in zip([0.504, 0.72, 1.0], SUCCESS.value, strict=True)
     )
-    assert loss.metrics["policy"] == pytest.approx(0.0, abs=1e-5), "at ratio 1 normalised advantages add up to nothing"
-    assert loss.metrics["value"] == pytest.approx(value / 3, rel=1e-4)
+    assert loss.losses["policy"] == pytest.approx(0.0, abs=1e-5), "at ratio 1 normalised advantages add up to nothing"
+    assert loss.losses["value"] == pytest.approx(value / 3, rel=1e-4)
     assert loss.metrics["entropy"] == pytest.approx(1.0)
-    assert loss.metrics["total"] == pytest.approx(0.5 * value / 3 - 0.1, rel=1e-4)
+    assert loss.losses["total"] == pytest.approx(0.5 * value / 3 - 0.1, rel=1e-4)
 
 
 def test_the_entropy_bonus_raises_entropy_and_nothing_but_the_critics_loss_reaches_the_critic() -> None:
-    lesson = make_lesson(SUCCESS, FAILURE)
-    learn(lesson, with_settings(entropy_weight=0.1, value_weight=0.0))
-    assert (gradient(lesson.entropy_BT)[lesson.mask_BT] < 0).all()
-    assert not gradient(lesson.value_logit_BT).any()
+    batch = train_batch(SUCCESS, FAILURE)
+    learn(batch, with_settings(entropy_weight=0.1, value_weight=0.0))
+    assert (gradient(batch.entropy_BT)[batch.mask_BT] < 0).all()
+    assert not gradient(batch.value_logit_BT).any()
 
 
 def test_while_the_critic_warms_up_the_policy_is_left_alone() -> None:
-    lesson = make_lesson(SUCCESS, FAILURE)
-    learn(lesson, with_settings(critic_warmup_updates=2, entropy_weight=0.1), updates=1)
-    assert not gradient(lesson.logp_BT).any()
-    assert not gradient(lesson.entropy_BT).any()
-    assert gradient(lesson.value_logit_BT).any()
+    batch = train_batch(SUCCESS, FAILURE)
+    learn(batch, with_settings(critic_warmup_updates=2, entropy_weight=0.1), updates=1)
+    assert not gradient(batch.logp_BT).any()
+    assert not gradient(batch.entropy_BT).any()
+    assert gradient(batch.value_logit_BT).any()
 
 
 def test_what_nobody_sampled_moves_no_policy_gradient() -> None:
-    lesson = make_lesson(msgspec.structs.replace(SUCCESS, example=True), SUCCESS, FAILURE)
-    learn(lesson)
-    assert not gradient(lesson.logp_BT)[0].any()
-    assert gradient(lesson.logp_BT)[1].any()
+    batch = train_batch(msgspec.structs.replace(SUCCESS, example=True), SUCCESS, FAILURE)
+    learn(batch)
+    assert not gradient(batch.logp_BT)[0].any()
+    assert gradient(batch.logp_BT)[1].any()
 
 
-def test_only_steps_that_teach_move_the_policy_and_only_steps_that_tell_the_critic() -> None:
-    marked = msgspec.structs.replace(SUCCESS, teaches=[True, False, True], tells=[False, True, True])
-    lesson = make_lesson(marked, FAILURE)
-    learn(lesson)
-    assert (gradient(lesson.logp_BT)[0] != 0).tolist() == [True, False, True]
-    assert (gradient(lesson.value_logit_BT)[0] != 0).tolist() == [False, True, True]
+def test_only_steps_in_the_policy_mask_move_the_policy_and_only_those_in_the_value_mask_the_critic() -> None:
+    marked = msgspec.structs.replace(SUCCESS, policy_mask=[True, False, True], value_mask=[False, True, True])
+    batch = train_batch(marked, FAILURE)
+    learn(batch)
+    assert (gradient(batch.logp_BT)[0] != 0).tolist() == [True, False, True]
+    assert (gradient(batch.value_logit_BT)[0] != 0).tolist() == [False, True, True]

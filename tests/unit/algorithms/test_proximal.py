@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distrl.algorithms.base import Episode, prepare, read_lesson
-from distrl.algorithms.proximal import Proximal
+from distrl.algorithms.batch import Episode, Proximal, make_batch, prepare
+from distrl.policies.base import PolicyContext
 from distrl.policies.pointer.policy import PointerPolicy
-from support.lessons import Played, decided_episode, tiny_policy
+from support.batches import Played, decided_episode, tiny_policy
 
 
 @pytest.fixture
@@ -29,26 +29,26 @@ def episodes(policy: PointerPolicy) -> list[Episode]:
 
 def test_it_remembers_what_the_policy_thought_when_it_was_copied(policy: PointerPolicy) -> None:
     played, proximal = episodes(policy), Proximal(policy, every_updates=4)
-    proximal.keep_up(0)
-    before = read_lesson(policy, played, [1.0] * 3).logp_BT.detach()
+    proximal.refresh(0)
+    before = make_batch(policy, played, [1.0] * 3).logp_BT.detach()
     shake(policy)
-    proximal.keep_up(1)
-    lesson = read_lesson(policy, played, [1.0] * 3, proximal=proximal)
-    assert torch.allclose(lesson.proximal_logp_BT, before, atol=1e-6)
-    assert (lesson.logp_BT - before).abs().max() > 0.05
-    assert not lesson.proximal_logp_BT.requires_grad
+    proximal.refresh(1)
+    batch = make_batch(policy, played, [1.0] * 3, proximal=proximal)
+    assert torch.allclose(batch.proximal_logp_BT, before, atol=1e-6)
+    assert (batch.logp_BT - before).abs().max() > 0.05
+    assert not batch.proximal_logp_BT.requires_grad
 
 
 def test_looking_through_it_leaves_the_present_weights_and_their_gradient_alone(policy: PointerPolicy) -> None:
     played, proximal = episodes(policy), Proximal(policy, every_updates=4)
-    proximal.keep_up(0)
+    proximal.refresh(0)
     shake(policy)
     weights = policy.dump()
-    read_lesson(policy, played, [1.0] * 3).logp_BT.sum().backward()  # type: ignore[no-untyped-call]
+    make_batch(policy, played, [1.0] * 3).logp_BT.sum().backward()  # type: ignore[no-untyped-call]
     expected = [found.grad.clone() for found in policy.network.parameters() if found.grad is not None]
     policy.network.zero_grad()
-    proximal.keep_up(1)
-    read_lesson(policy, played, [1.0] * 3, proximal=proximal).logp_BT.sum().backward()  # type: ignore[no-untyped-call]
+    proximal.refresh(1)
+    make_batch(policy, played, [1.0] * 3, proximal=proximal).logp_BT.sum().backward()  # type: ignore[no-untyped-call]
     got = [found.grad for found in policy.network.parameters() if found.grad is not None]
     assert policy.dump() == weights
     assert len(got) == len(expected) > 0
@@ -59,7 +59,7 @@ def test_it_is_made_anew_every_so_many_updates_and_at_the_first_whenever_that_is
     played, proximal = episodes(policy)[0], Proximal(policy, every_updates=3)
     made = []
     for updates in range(5, 11):
-        proximal.keep_up(updates)
+        proximal.refresh(updates)
         made.append(proximal.logp(played.encoded, played.choices) is None)
         shake(policy)
     assert made == [True, True, False, False, True, False]
@@ -67,19 +67,19 @@ def test_it_is_made_anew_every_so_many_updates_and_at_the_first_whenever_that_is
 
 def test_an_algorithm_that_asks_for_none_sees_the_present_policy(policy: PointerPolicy) -> None:
     played, proximal = episodes(policy), Proximal(policy, every_updates=0)
-    proximal.keep_up(0)
+    proximal.refresh(0)
     shake(policy)
-    proximal.keep_up(1)
-    lesson = read_lesson(policy, played, [1.0] * 3, proximal=proximal)
-    assert torch.equal(lesson.proximal_logp_BT, lesson.logp_BT.detach())
+    proximal.refresh(1)
+    batch = make_batch(policy, played, [1.0] * 3, proximal=proximal)
+    assert torch.equal(batch.proximal_logp_BT, batch.logp_BT.detach())
 
 
 def test_both_policies_read_the_same_variation_of_a_screen() -> None:
     config = tiny_policy().config
-    varied = PointerPolicy(type(config)(width=16, layers=1, rename_share=1.0), seed=0)
+    varied = PointerPolicy(type(config)(width=16, layers=1, word_swap_share=1.0), PolicyContext())
     played, proximal = episodes(varied), Proximal(varied, every_updates=4)
-    proximal.keep_up(0)
-    proximal.keep_up(1)
-    lesson = read_lesson(varied, played, [1.0] * 3, proximal=proximal)
-    assert torch.allclose(lesson.proximal_logp_BT, lesson.logp_BT.detach(), atol=1e-6)
-    assert (lesson.logp_BT - lesson.behaviour_logp_BT).abs().max() > 1e-3, "the screens were varied"
+    proximal.refresh(0)
+    proximal.refresh(1)
+    batch = make_batch(varied, played, [1.0] * 3, proximal=proximal)
+    assert torch.allclose(batch.proximal_logp_BT, batch.logp_BT.detach(), atol=1e-6)
+    assert (batch.logp_BT - batch.behaviour_logp_BT).abs().max() > 1e-3, "the screens were varied"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from distrl.algorithms.targets import Course, Targets, retrace
+from distrl.algorithms.targets import ReturnInputs, Targets, retrace
 
 Row = tuple[list[float], list[float], list[float], float]
 """Values, rewards, ratios and the bootstrap of one trajectory."""
@@ -27,9 +27,9 @@ def double(rows: list[list[float]], filling: float) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=filling)
 
 
-def course(rows: list[Row], filling: float = 0.0) -> Course:
+def inputs(rows: list[Row], filling: float = 0.0) -> ReturnInputs:
     """Rows side by side; `filling` stands where there is no step."""
-    return Course(
+    return ReturnInputs(
         value_BT=double([row[0] for row in rows], filling),
         reward_BT=double([row[1] for row in rows], filling),
         ratio_BT=double([row[2] for row in rows], filling),
@@ -38,14 +38,14 @@ def course(rows: list[Row], filling: float = 0.0) -> Course:
     )
 
 
-def by_hand(row: Row, *, gamma: float, trace: float, rho_max: float) -> tuple[list[float], list[float], list[float]]:
+def by_hand(row: Row, *, gamma: float, lambda_: float, rho_max: float) -> tuple[list[float], list[float], list[float]]:
     """The equations of the page, one step at a time, from the end."""
     values, rewards, ratios, bootstrap = row
     td, targets, advantages = [], [], []
     next_value = next_target = bootstrap
     for value, reward, ratio in zip(reversed(values), reversed(rewards), reversed(ratios), strict=True):
         error = reward + gamma * next_value - value
-        cut = trace * min(1.0, ratio)
+        cut = lambda_ * min(1.0, ratio)
         target = value + min(rho_max, ratio) * error + gamma * cut * (next_target - next_value)
         td.append(error)
         advantages.append(reward + gamma * next_target - value)
@@ -79,20 +79,20 @@ VECTORS = {
 
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_three_vectors_of_the_page_come_out_to_six_decimals(name: str) -> None:
-    row, (gamma, trace), expected = VECTORS[name]
-    found = retrace(course([row]), gamma=gamma, trace=trace, rho_max=1.0)
+    row, (gamma, lambda_), expected = VECTORS[name]
+    found = retrace(inputs([row]), gamma=gamma, lambda_=lambda_, rho_max=1.0)
     for got, wanted in zip(columns(found, 0, len(row[0])), expected, strict=True):
         assert got == pytest.approx(wanted, abs=5e-7)
 
 
-@given(rows=st.lists(a_row(), min_size=1, max_size=4), gamma=share, trace=share, rho_max=st.floats(0.25, 3.0))
+@given(rows=st.lists(a_row(), min_size=1, max_size=4), gamma=share, lambda_=share, rho_max=st.floats(0.25, 3.0))
 @settings(max_examples=80, deadline=None)
 def test_a_padded_batch_agrees_with_the_equations_done_by_hand_on_each_trajectory(
-    rows: list[Row], gamma: float, trace: float, rho_max: float
+    rows: list[Row], gamma: float, lambda_: float, rho_max: float
 ) -> None:
-    found = retrace(course(rows), gamma=gamma, trace=trace, rho_max=rho_max)
+    found = retrace(inputs(rows), gamma=gamma, lambda_=lambda_, rho_max=rho_max)
     for index, row in enumerate(rows):
-        expected = by_hand(row, gamma=gamma, trace=trace, rho_max=rho_max)
+        expected = by_hand(row, gamma=gamma, lambda_=lambda_, rho_max=rho_max)
         for got, wanted in zip(columns(found, index, len(row[0])), expected, strict=True):
             assert got == pytest.approx(wanted, abs=1e-9)
 
@@ -100,9 +100,9 @@ def test_a_padded_batch_agrees_with_the_equations_done_by_hand_on_each_trajector
 @given(rows=st.lists(a_row(), min_size=2, max_size=4), rubbish=number)
 @settings(max_examples=50, deadline=None)
 def test_no_target_reaches_over_the_end_of_its_own_trajectory(rows: list[Row], rubbish: float) -> None:
-    together = retrace(course(rows, filling=rubbish), gamma=0.9, trace=0.95, rho_max=1.0)
+    together = retrace(inputs(rows, filling=rubbish), gamma=0.9, lambda_=0.95, rho_max=1.0)
     for index, row in enumerate(rows):
-        alone = retrace(course([row]), gamma=0.9, trace=0.95, rho_max=1.0)
+        alone = retrace(inputs([row]), gamma=0.9, lambda_=0.95, rho_max=1.0)
         assert columns(together, index, len(row[0])) == columns(alone, 0, len(row[0]))
         for part in (together.td_BT, together.value_BT, together.advantage_BT):
             assert not part[index, len(row[0]) :].any()
@@ -112,7 +112,7 @@ def test_no_target_reaches_over_the_end_of_its_own_trajectory(rows: list[Row], r
 @settings(max_examples=50, deadline=None)
 def test_on_policy_with_a_full_trace_the_target_is_the_discounted_return(row: Row, gamma: float) -> None:
     values, rewards, _, bootstrap = row
-    found = retrace(course([(values, rewards, [1.0] * len(values), bootstrap)]), gamma=gamma, trace=1.0, rho_max=1.0)
+    found = retrace(inputs([(values, rewards, [1.0] * len(values), bootstrap)]), gamma=gamma, lambda_=1.0, rho_max=1.0)
     returns, ahead = [], bootstrap
     for reward in reversed(rewards):
         ahead = reward + gamma * ahead
@@ -124,15 +124,15 @@ def test_on_policy_with_a_full_trace_the_target_is_the_discounted_return(row: Ro
 @settings(max_examples=30, deadline=None)
 def test_the_last_step_looks_at_the_bootstrap_and_at_nothing_else(row: Row) -> None:
     values, rewards, ratios, bootstrap = row
-    terminal = retrace(course([(values, rewards, ratios, 0.0)]), gamma=0.9, trace=1.0, rho_max=1.0)
-    cut_off = retrace(course([row]), gamma=0.9, trace=1.0, rho_max=1.0)
+    terminal = retrace(inputs([(values, rewards, ratios, 0.0)]), gamma=0.9, lambda_=1.0, rho_max=1.0)
+    cut_off = retrace(inputs([row]), gamma=0.9, lambda_=1.0, rho_max=1.0)
     assert float(terminal.td_BT[0, -1]) == pytest.approx(rewards[-1] - values[-1])
     assert float(cut_off.td_BT[0, -1]) == pytest.approx(rewards[-1] + 0.9 * bootstrap - values[-1])
     assert float(cut_off.advantage_BT[0, -1]) == pytest.approx(float(cut_off.td_BT[0, -1]))
 
 
 def test_targets_carry_no_gradient() -> None:
-    given_course = course([([0.2, 0.4], [0.0, 1.0], [1.0, 0.5], 0.0)])
+    given_course = inputs([([0.2, 0.4], [0.0, 1.0], [1.0, 0.5], 0.0)])
     given_course.value_BT.requires_grad_()
-    found = retrace(given_course, gamma=0.9, trace=1.0, rho_max=1.0)
+    found = retrace(given_course, gamma=0.9, lambda_=1.0, rho_max=1.0)
     assert not any(part.requires_grad for part in (found.td_BT, found.value_BT, found.advantage_BT))

@@ -1,14 +1,21 @@
-"""The scripts in benchmarks/: who calls them wrongly gets a line on how to call them, and no traceback."""
+"""The scripts in benchmarks/: their usage errors, and what they compute."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
+import numpy as np
 import pytest
+from msgspec.structs import replace
+from PIL import Image
+
+from support.summaries import a_summary
 
 SCRIPTS = Path(__file__).parents[3] / "benchmarks"
 
@@ -81,3 +88,88 @@ def test_a_run_that_never_practised_has_no_learning_curve(tmp_path: Path, capsys
     (tmp_path / "metrics.jsonl").write_text('{"time_s": 1.0, "event": "warm_start"}\n')
     assert called("learning_run", str(tmp_path), str(tmp_path / "out"), "name", "command") == 2
     assert "never practised" in capsys.readouterr().err
+
+
+# --- what they compute ------------------------------------------------------------------------------------------------
+
+
+def finished_run(folder: Path) -> Path:
+    """A made-up training of a minute: cloning, three evaluations, and workers that get better."""
+    rows = [
+        {"time_s": 90.0, "event": "warm_start", "warm_start/samples": 300, "warm_start/per_s": 20.0},
+        {"time_s": 100.0, "event": "worker", "worker/version": 0},
+        *(
+            {
+                "time_s": 100.0 + second, "event": "worker", "worker/version": second // 20, "worker/recent": 10,
+                "worker/success/recent": second / 100, "gpu/utilisation": 0.5,
+            }
+            for second in range(0, 60, 5)
+        ),
+        {"time_s": 120.0, "event": "learner", "learner/version": 1},
+        {"time_s": 140.0, "event": "learner", "learner/version": 2, "learner/intake": 0.25, "learner/data/relabelled": 7},
+        *(
+            {"time_s": 150.0, "event": "evaluator", "evaluator/version": number, "evaluator/n": 100, "evaluator/success": share}
+            for number, share in ((0, 0.2), (2, 0.6))
+        ),
+    ]  # fmt: skip
+    (folder / "evaluations").mkdir(parents=True)
+    for name, share in (("before", 0.2), ("after", 0.6)):
+        rate = {"success": share, "low": share - 0.1, "high": share + 0.1, "n": 100}
+        (folder / "evaluations" / f"{name}.json").write_text(json.dumps(rate))
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "summary.json").write_text(msgspec.json.encode(replace(a_summary(), suite="sim-start")).decode())
+    machine = {"system": "Linux", "machine": "x86_64", "processor": "a processor", "cores": 2, "memory_mb": 8192}
+    (folder / "env.json").write_text(json.dumps({**machine, "python": "3.11.7", "gpus": "one H200"}))
+    return folder
+
+
+def test_a_learning_curve_holds_the_figures_of_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, out = finished_run(tmp_path / "run"), tmp_path / "out"
+    assert called("learning_run", str(run), str(out), "made_up", "distrl train made-up.toml") == 0
+    found = json.loads((out / "made_up.json").read_bytes())
+    assert (found["bench"], found["command"]) == ("made_up", "distrl train made-up.toml")
+    assert (found["success_before"], found["success_after"]) == ([0.2, 0.1, 0.3], [0.6, 0.5, 0.7])
+    assert (found["gain_points"], found["cloning_s"], found["practice_s"]) == (40.0, 15.0, 60.0)
+    assert (found["intake_ratio"], found["relabelled"], found["gpu_utilisation"]) == (0.25, 7, 0.5)
+    assert found["machine"]["memory_gb"] == 8.0
+    assert [(at, success) for at, success, *_ in found["evaluated"]] == [(0.0, 0.2), (40.0, 0.6)]
+    assert [success for _, success in found["practised"]] == pytest.approx([0.025, 0.125, 0.225, 0.325, 0.425, 0.525])
+    assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
+    assert capsys.readouterr().out.startswith("20.0% -> 60.0%: ")
+
+
+def test_a_metric_is_averaged_over_every_ten_seconds_also_before_the_start() -> None:
+    rows = [{"time_s": time_s, "m": value} for time_s, value in ((95.0, 1.0), (100.0, 2.0), (109.9, 4.0), (125.0, 8.0))]
+    found = script("learning_run").slots([*rows, {"time_s": 101.0, "other": 1.0}], "m", 100.0)
+    assert found == [(-10.0, 1.0), (0.0, 3.0), (20.0, 8.0)]
+
+
+def test_a_contact_sheet_has_its_pictures_in_rows_of_six() -> None:
+    sheet = script("contact_sheet")
+    colours = [(number, 0, 0) for number in range(8)]
+    page = sheet.lay_out([Image.new("RGB", (20, 40), colour) for colour in colours])
+    gap = sheet.GAP
+    assert page.size == (6 * (20 + gap) + gap, 2 * (40 + gap) + gap)
+    assert page.getpixel((gap, gap)) == colours[0]
+    assert page.getpixel((gap + 5 * (20 + gap), gap)) == colours[5]
+    assert page.getpixel((gap + 20 + gap, gap + 40 + gap)) == colours[7]
+    assert page.getpixel((gap + 3 * (20 + gap), gap + 40 + gap)) == sheet.BACKDROP
+
+
+@pytest.mark.parametrize(
+    ("gguf", "name"),
+    [
+        ("token_embd.weight", "model.embed_tokens.weight"),
+        ("output.weight", "lm_head.weight"),
+        ("blk.11.attn_q.weight", "model.layers.11.self_attn.q_proj.weight"),
+        ("blk.0.ffn_down.weight", "model.layers.0.mlp.down_proj.weight"),
+    ],
+)
+def test_tensors_get_the_names_of_transformers(gguf: str, name: str) -> None:
+    assert script("smollm2").name_of(gguf) == name
+
+
+def test_rotary_rows_that_were_neighbours_become_the_same_row_of_two_halves() -> None:
+    """Two heads of four rows: of each head the even rows first, then the odd ones."""
+    rows = np.arange(8, dtype=np.float32)[:, None]
+    assert script("smollm2").halves(rows, 2)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]

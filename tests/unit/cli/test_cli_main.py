@@ -71,7 +71,7 @@ def test_no_verb_shows_the_overview_and_counts_as_wrong_usage(capsys: pytest.Cap
         (["config", "show", "--run.seed", "--json"], "needs a value"),
         (["config", "reference", "--run.seed", "3"], "distrl config show"),
         (["config", "show", "nowhere.toml"], "nowhere.toml"),
-        (["config", "show", "--algorithm.name", "reinforce"], '"digirl" or "filtered_bc" or "grpo" or "ppo"'),
+        (["config", "show", "--algorithm.kind", "reinforce"], "one of aride, digirl, filtered_bc, grpo, ppo"),
         (["doctor", "--jso"], "one of --json"),
         (["doctor", "--run.seed", "3"], "has no flag --run.seed"),
         (["bench", "nothing"], "no benchmark"),
@@ -97,7 +97,7 @@ def test_a_training_that_would_compare_nothing_is_refused_before_anything_is_wri
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = {"algorithm.name": "grpo"}
+    asked = {"algorithm.kind": "grpo"}
     with pytest.raises(ConfigError, match="group_size is 1") as caught:
         train._open(argparse.Namespace(resume=None, config=None, overrides=asked))
     assert "--rollout.group_size 8" in caught.value.fix
@@ -140,14 +140,14 @@ def test_settings_are_told_from_the_other_flags() -> None:
         "--run.seed",
         "-1",
         "--json",
-        "--devices.latency.profile=instant",
+        "--devices.sim.latency.profile=instant",
         "--seed=4",
         "--",
         "--a.b",
         "c",
     ]
     assert split_overrides(words) == (
-        {"run.seed": "4", "devices.latency.profile": "instant"},
+        {"run.seed": "4", "devices.sim.latency.profile": "instant"},
         ["my.toml", "--json", "--", "--a.b", "c"],
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl.cli.hand import Quit, parse, read_action
+from distrl.cli.episode import Quit, parse, read_action
 from distrl.cli.main import main
 from distrl.cli.tasks import find_task
 from distrl.errors import UsageError
@@ -31,12 +31,12 @@ def test_the_oracle_succeeds_and_leaves_a_picture_of_every_screen(
     pictures = sorted((tmp_path / "new" / "folder").iterdir())
     assert len(pictures) == steps + 1
     assert pictures[0].read_bytes().startswith(b"\x89PNG")
-    assert json.loads(out.splitlines()[-1])["verdict"]["success"] is True
+    assert json.loads(out.splitlines()[-1])["verdict"]["outcome"] == "success"
     assert "→ tap" in out
 
 
 def test_chance_plays_too_and_failing_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tasks", "try", TASK, "--agent", "random", "--wild", "--out", str(tmp_path)]) == 0
+    assert main(["tasks", "try", TASK, "--agent", "random", "--perturbed", "--out", str(tmp_path)]) == 0
     assert "progress" in capsys.readouterr().out
 
 

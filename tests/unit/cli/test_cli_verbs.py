@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from distrl.bench.base import BenchOptions, describe, keep, refuse_to_mix
+from distrl.bench.base import BenchOptions, provenance_of, results_file, write_results
 from distrl.cli import doctor
 from distrl.cli.doctor import attempt
 from distrl.cli.main import main
@@ -41,7 +41,7 @@ def test_config_show_tells_where_each_value_came_from(capsys: pytest.CaptureFixt
 
 def test_config_show_prints_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show"]) == 0
-    assert "devices.latency.profile" in capsys.readouterr().out
+    assert "devices.sim.latency.profile" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_config_show_prints_a_table_for_people(capsys: pytest.CaptureFixture[str
     [
         (["--tasks.suite", "x"], "distrl tasks list"),
         (["--tasks.max_oracle_steps", "1"], "--tasks.max_oracle_steps"),
-        (["--algorithm.name", "grpo"], "--rollout.group_size 8"),
-        (["--devices.faults.fail_device", "phone-3"], "worker-1/phone-71"),
+        (["--algorithm.kind", "grpo"], "--rollout.group_size 8"),
+        (["--devices.sim.faults.fail_device", "phone-3"], "worker-1/phone-71"),
     ],
 )
 def test_config_show_refuses_what_train_refuses(
@@ -156,26 +156,26 @@ def test_bench_says_what_no_seeds_mean_and_refuses_fewer(capsys: pytest.CaptureF
 
 def test_results_are_kept_with_what_it_takes_to_repeat_them(tmp_path: Path) -> None:
     result = Figures(steps_per_s=12.5)
-    file = refuse_to_mix(tmp_path / "results", "sim")
-    keep(result, describe("sim", "distrl bench sim", BenchOptions(), result), file)
+    file = results_file(tmp_path / "results", "sim")
+    write_results(result, provenance_of("sim", "distrl bench sim", BenchOptions(), result), file)
     found = json.loads(file.read_text(encoding="utf-8"))
     assert {"command", "machine", "seeds", "config_hash", "date", "steps_per_s"} <= found.keys()
     assert found["command"] == "distrl bench sim"
-    assert refuse_to_mix(tmp_path / "results", "sim") == file
+    assert results_file(tmp_path / "results", "sim") == file
     assert [path.name for path in file.parent.iterdir()] == ["sim.json"]
 
 
 def test_a_quick_measurement_does_not_replace_a_whole_one(tmp_path: Path) -> None:
     result, file = Figures(steps_per_s=12.5), tmp_path / "sim.json"
-    keep(result, describe("sim", "distrl bench sim", BenchOptions(), result), file)
-    with pytest.raises(StoreError, match=r"whole measurement(?s:.*)--out"):
-        refuse_to_mix(tmp_path, "sim", quick=True)
-    keep(result, describe("sim", "distrl bench sim --quick", BenchOptions(), result), file)
-    assert refuse_to_mix(tmp_path, "sim", quick=True) == refuse_to_mix(tmp_path, "sim") == file
+    write_results(result, provenance_of("sim", "distrl bench sim", BenchOptions(), result), file)
+    with pytest.raises(StoreError, match=r"full measurement(?s:.*)--out"):
+        results_file(tmp_path, "sim", quick=True)
+    write_results(result, provenance_of("sim", "distrl bench sim --quick", BenchOptions(), result), file)
+    assert results_file(tmp_path, "sim", quick=True) == results_file(tmp_path, "sim") == file
 
 
 @pytest.mark.parametrize("text", ['{"bench": "other"}', "{}", "[]", "no json"])
 def test_a_file_that_holds_something_else_is_not_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / "sim.json").write_text(text)
     with pytest.raises(StoreError, match="--out"):
-        refuse_to_mix(tmp_path, "sim")
+        results_file(tmp_path, "sim")

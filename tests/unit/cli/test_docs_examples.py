@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from distrl.config.load import load_config
+from distrl.tasks.base import tasks_of
 from distrl.tasks.sim.oracle import play_oracle
-from distrl.tasks.sim.templates import Suite
+from distrl.tasks.sim.templates import SimSuite
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/start.md", "docs/tasks.md", "docs/devices.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/start.md", "docs/tasks.md", "docs/devices.md")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -29,8 +30,8 @@ def run(code: str) -> dict[str, Any]:
 
 def test_the_template_of_the_tasks_page_is_solved_by_its_oracle() -> None:
     (code,) = blocks("docs/tasks.md", "python")
-    suite = Suite("docs", run(code)["templates"], sizes={"train": 6, "tune": 0, "test": 6})
-    assert all(play_oracle(task).verdict.success for split in ("train", "test") for task in suite.tasks(split))
+    suite = SimSuite("docs", run(code)["templates"], sizes={"train": 6, "tune": 0, "test": 6})
+    assert all(play_oracle(task).verdict.success for split in ("train", "test") for task in tasks_of(suite, split))
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/devices.md"])

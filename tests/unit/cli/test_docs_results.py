@@ -1,25 +1,41 @@
-"""Every figure in the README's table is that of a results file."""
+"""Every figure in the README and on the page of results is that of a results file, of the single runs or of the suites."""
 
 from __future__ import annotations
 
 import json
 import re
+import tarfile
+from functools import cache
 from pathlib import Path
+from statistics import mean
 from typing import Any
+
+from distrl.bench.learning.methods import EVERYDAY, SHOPPING, Arena
+from distrl.config.reference import settings
+from distrl.tasks.base import tasks_of
+from distrl.tasks.sim.suites import SUITES
+from distrl.types import Task
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = "default, one update per episode"
-ROW = re.compile(r"^\| .* \| (.*) \| `.*` \|$")
+ROW = re.compile(r"^\| .* \| (.*) \| (?:`.*`|.*\.json\).*) \|$")
+PAGE = "docs/results/README.md"
+ARENAS = (EVERYDAY, SHOPPING)
 
 
 def kept(name: str) -> Any:
     return json.loads((ROOT / "docs" / "results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def shown() -> list[str]:
-    """The figures of the README's results, row by row."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Results")[2].partition("\n## ")[0]
+def shown(page: str, heading: str) -> list[str]:
+    """The figures of a page's table, row by row."""
+    text = (ROOT / page).read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [found[1] for line in text.splitlines() if (found := ROW.match(line))]
+
+
+def prose(page: str) -> str:
+    """A page on one line, without emphasis."""
+    return " ".join((ROOT / page).read_text(encoding="utf-8").replace("**", "").split())
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -87,8 +103,8 @@ def learning() -> list[str]:
     episodes = {name: percent(row[0]) for name, row in ends["iqm"].items()}
     ahead, bare = ({name: over(row) for name, row in ends[key].items()} for key in ("relative", "relative_no_options"))
     return [
-        f"{first:.0f} s · {last:.0f} s (**{value:.0f} ×** [{low:.0f}, {high:.0f}])",
         f"{times(own['aride_sync'])} · {times(own['digirl, same data'])}",
+        f"{first:.0f} s · {last:.0f} s (**{value:.0f} ×** [{low:.0f}, {high:.0f}])",
         f"**{percent(clock['aride'][0])}** · {others} (**{sync.replace('%', '%** relative')})",
         f"**{episodes['aride']}** · {episodes['digirl']} ({ahead['digirl'].replace('%', '% relative')}) · "
         f"{episodes['filtered_bc']} ({ahead['filtered_bc']})",
@@ -124,17 +140,170 @@ def parts() -> list[str]:
 
 
 def models() -> list[str]:
-    vlm, text, pixel = kept("vlm"), kept("smollm2"), kept("pixel")
+    vlm, runs = kept("vlm"), [kept(name) for name in ("smollm2", "smollm2_600", "pixel")]
     small, large = vlm["by_batch"]
     return [
         *(beside(one["decisions_per_s"], one["stock_decisions_per_s"]) for one in (small, large)),
         beside(vlm["train_samples_per_s"], vlm["stock_train_samples_per_s"]),
-        *(f"{percent(one['success_before'][0])} · **{percent(one['success_after'][0])}**" for one in (text, pixel)),
+        *(f"{percent(one['success_before'][0])} · **{percent(one['success_after'][0])}**" for one in runs),
     ]
 
 
-def test_the_readme_shows_the_figures_of_the_results_files() -> None:
-    assert shown() == [*first_run(), *phones(), *collection(), *learning(), *changes(), *parts(), *models()]
+def test_the_page_of_the_results_shows_the_figures_of_its_files() -> None:
+    found = [*first_run(), *phones(), *collection(), *learning(), *changes(), *parts(), *models()]
+    assert shown(PAGE, "Figures") == found
+
+
+def ten_figures() -> list[str]:
+    """The README's table."""
+    before, after, _ = first_run()
+    (rates, busy), kills = collection(), kept("kills")
+    race, ends, small, large = kept("efficiency"), kept("success"), kept("smollm2"), kept("smollm2_600")
+    clock, episodes = ends["iqm_wall_clock"], {name: percent(row[0]) for name, row in ends["iqm"].items()}
+    return [
+        f"{before} → {after}",
+        re.sub(r"\((\d+\.\d ×)\)$", r"(**\1**)", rates),
+        busy,
+        times(race["speedup_to_their_end"]["aride_sync"]).replace("4.1 ×", "**4.1 ×**"),
+        f"{race['wall_s']['aride']:.0f} s · {race['wall_s']['digirl_sync']:.0f} s "
+        f"({times(race['speedup']['digirl_sync'], 0)})",
+        percents([clock[name][0] for name in ("aride", "digirl, same data", "aride_sync", "digirl_sync")]),
+        " · ".join(episodes[name] for name in ("aride", "digirl, same data", "filtered_bc, same data")),
+        " · ".join(episodes[name] for name in ("aride, no data options", "digirl", "filtered_bc")),
+        f"{kills['lost_episodes']} · {kills['duplicate_episodes']} of {kills['episodes']:,}",
+        f"{percent(large['success_before'][0])} · {percent(small['success_before'][0])} → "
+        f"{percent(small['success_after'][0])}",
+    ]
+
+
+def test_the_readme_shows_ten_figures_of_the_results_files() -> None:
+    assert shown("README.md", "Ten figures") == ten_figures()
+    assert len(ten_figures()) == 10
+
+
+def test_every_file_beside_a_figure_of_the_readme_holds_it() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Ten figures")[2].partition("\n## ")[0]
+    files = [re.findall(r"\((docs/results/\w+\.json)\)", line) for line in text.splitlines() if ROW.match(line)]
+    assert all(files)
+    assert [file for row in files for file in row if not (ROOT / file).exists()] == []
+
+
+def test_the_readme_shows_what_the_first_run_printed() -> None:
+    run = kept("first_run")["runs"][0]
+    before, after = (run[f"success_{when}_rate"] for when in ("before", "after"))
+    said = [
+        f"success before: {share(before)}",
+        f"success after : {share(after)}",
+        f"{run['episodes']} episodes, {run['steps']} steps in {run['wall_s']:.0f} s; version {run['policy_version']}",
+        f"phones busy {run['device_utilisation']:.1%} of the time, learner idle {run['learner_idle_ratio']:.1%}",
+        f"phones lost and recovered {run['device_losses']}",
+    ]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [line for line in said if line not in text] == []
+
+
+def share(rate: dict[str, float]) -> str:
+    return f"{rate['value']:.1%}  [{rate['low']:.1%}, {rate['high']:.1%}] on {rate['n']} held-out tasks"
+
+
+def limits() -> list[str]:
+    """The sentences of the README on what is not shown, as files and suites have them."""
+    steps = [arena.settings["tasks.max_oracle_steps"] for arena in ARENAS]
+    tasks = [task for arena in ARENAS for task in arena_tasks(arena)]
+    unseen = [task for task in tasks if is_unseen(task)]
+    small, large, pixel = kept("smollm2"), kept("smollm2_600"), kept("pixel")
+    ours, errs = (
+        kept("ablation")["difference"][name] for name in ("no hindsight", "hindsight by a judge that errs in 10 %")
+    )
+    return [
+        f"tasks of at most {steps[0]} and at most {steps[1]} oracle steps",
+        f"{len(unseen)} of {len(tasks)} tasks in these rows are of unseen templates, and no gain is seen there",
+        "With the same data no difference between A-RIDE, DigiRL and filtered BC is seen",
+        f"{kept('collection')['speedup_vs_digirl_sync']:.1f} × is on simulated delays",
+        f"SmolLM2 reaches {percent(large['success_before'][0])} by cloning 600 demonstrations, without any practice; "
+        f"{percent(small['success_after'][0], 0)} is what practice makes of 200",
+        f"from {percent(pixel['success_before'][0])} to {percent(pixel['success_after'][0])}, one seed",
+        f"{-100 * errs[0]:.0f} of the {-100 * ours[0]:.0f} points that it brings are lost "
+        f"[{-100 * errs[2]:.0f}, {-100 * errs[1]:.0f}]",
+        "No Android device",
+        "No second machine has been used",
+        "No vision-language model has improved yet",
+    ]
+
+
+def test_the_readme_says_what_is_not_shown() -> None:
+    text = prose("README.md")
+    assert [said for said in limits() if said not in text] == []
+
+
+def test_the_speed_of_the_scheme_alone_stands_before_that_of_scheme_and_data() -> None:
+    for page in ("README.md", PAGE):
+        text = prose(page)
+        assert 0 < text.index("4.1 × [2.7, 7.5]") < text.index("18 × [14, 22]")
+
+
+def test_no_difference_excludes_no_more_than_three_to_four_points() -> None:
+    ends = kept("success")
+    rivals = ("digirl, same data", "filtered_bc, same data")
+    ends_of = [100 * ends["iqm"][name][0] * edge for name in rivals for edge in ends["relative"][name][1:]]
+    assert {round(abs(points)) for points in ends_of} == {3, 4}
+    assert "exclude no more than 3 to 4 points" in prose("README.md")
+    assert "3 to 4 points" in prose(PAGE)
+
+
+def arena_tasks(arena: Arena) -> tuple[Task, ...]:
+    """The test tasks that an arena is evaluated on, in order."""
+    suite, most = SUITES[arena.settings["tasks.suite"]], int(arena.settings["tasks.max_oracle_steps"])
+    return tuple(task for task in tasks_of(suite, "test") if task.oracle_steps <= most)
+
+
+def is_unseen(task: Task) -> bool:
+    """Whether the task's template is for test alone."""
+    return any(template.test_only for template in SUITES[task.suite].templates if template.name == task.template)
+
+
+@cache
+def single_runs() -> list[tuple[str, bool, list[bool]]]:
+    """Suite, whether it is the default or what cloning alone comes to, and the outcomes of those runs of `success`."""
+    found = []
+    with tarfile.open(ROOT / "docs" / "results" / "runs.tar.gz") as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            if file is None or not member.name.startswith("labjob"):
+                continue
+            run = json.load(file)
+            config, rate = run["job"]["config"], run["job"]["config"]["learner"]["learning_rate"]
+            practised = config["algorithm"]["name"] == "aride" and rate == 0.003
+            if config["tasks"]["suite"] != "sim-start" and (practised or rate == 1e-12):
+                found.append((config["tasks"]["suite"], practised, run["result"]["outcomes"]))
+    return found
+
+
+def seen_and_unseen() -> list[str]:
+    """The rows of the table on unseen templates."""
+    rows = []
+    for unseen in (True, False):
+        for arena, noun in zip(ARENAS, ("templates", "template") if unseen else ("templates",) * 2, strict=True):
+            tasks = arena_tasks(arena)
+            at = [index for index, task in enumerate(tasks) if is_unseen(task) == unseen]
+            before, after = (
+                100
+                * mean(
+                    mean(outcomes[index] for index in at)
+                    for suite, practised, outcomes in single_runs()
+                    if suite == tasks[0].suite and practised == wanted
+                )
+                for wanted in (False, True)
+            )
+            name = f"{arena.name}, {'unseen' if unseen else 'seen'} {noun}"
+            rows.append(f"| {name} | {len(at)} | {before:.1f} % | {after:.1f} % | {after - before:+.1f} |")
+    return rows
+
+
+def test_the_page_of_the_results_shows_the_gain_on_unseen_templates() -> None:
+    assert [len(arena_tasks(arena)) for arena in ARENAS] == [arena.test_tasks for arena in ARENAS]
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert [row for row in seen_and_unseen() if row not in text] == []
 
 
 def comparisons() -> list[str]:
@@ -166,14 +335,40 @@ def comparisons() -> list[str]:
 
 
 def test_the_page_of_the_results_says_what_its_files_hold() -> None:
-    text = " ".join((ROOT / "docs" / "results" / "README.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / PAGE).read_text(encoding="utf-8").split())
     assert [said for said in comparisons() if said not in text] == []
+
+
+def test_every_setting_that_a_file_names_is_a_setting_of_today_or_has_its_new_name_on_the_page() -> None:
+    table = (ROOT / PAGE).read_text(encoding="utf-8").partition("| in the files | today |")[2].partition("\n\n")[0]
+    named = {
+        key for path in (ROOT / "docs" / "results").glob("*.json") for key in keys_in(json.loads(path.read_text()))
+    }
+    assert named
+    gone = [key for key in sorted(named) if key not in settings()]
+    assert [key for key in gone if not is_explained(key, table)] == []
+
+
+def keys_in(value: Any) -> set[str]:
+    """Everything in a file that is the dotted name of a setting."""
+    if isinstance(value, list):
+        return set().union(*map(keys_in, value))
+    if not isinstance(value, dict):
+        return set()
+    own = {key for key in value if re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", key)}
+    return own.union(*map(keys_in, value.values()))
+
+
+def is_explained(key: str, table: str) -> bool:
+    """Whether the table of names has the key: by itself, or as one of those that moved into the table of an algorithm."""
+    moved = f"algorithm.aride.{key.removeprefix('algorithm.')}" in settings()
+    return moved or any(name in table for name in (f"`{key}", f"`{key.rpartition('.')[2]}`"))
 
 
 STALE = {
     "corrected": "default, ratios in the targets",
     "uncorrected": "default, no ratios",
-    "ppo_corrected": "PPO, ratios and reach",
+    "ppo_corrected": "PPO, ratios and trust region",
     "ppo_ratios": "PPO, ratios alone",
     "ppo_uncorrected": "PPO, neither",
 }

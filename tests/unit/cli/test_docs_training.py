@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 
+from distrl.algorithms.base import AlgorithmContext
 from distrl.config.load import load_config
 from distrl.config.reference import flatten, settings
-from distrl.config.schema import AlgorithmConfig, Config
+from distrl.config.schema import Config
 from distrl.experience.store import ExperienceStore
+from distrl.plugins import BUILT_IN
 from distrl.tasks.sim.suites import SUITES
-from distrl.types import Value
-from support.lessons import Drawn, gradient, make_lesson
+from distrl.types import SettingValue
+from support.batches import Drawn, gradient, train_batch
 from support.trajectories import TASK, make_trajectory
 
 ROOT = Path(__file__).parents[3]
@@ -70,9 +72,10 @@ def test_the_policy_of_the_page_scores_its_decision_as_it_made_it() -> None:
 
 
 def test_the_algorithm_of_the_page_raises_successes_and_lowers_failures() -> None:
-    lesson = make_lesson(Drawn(reward=[1.0], value=[0.5], success=True), Drawn(reward=[0.0], value=[0.5]))
-    run(code_of("docs/algorithms/README.md"))["Reinforce"]().loss(lesson, updates=0).total.backward()
-    success, failure = gradient(lesson.logp_BT)[:, 0].tolist()
+    batch = train_batch(Drawn(reward=[1.0], value=[0.5], success=True), Drawn(reward=[0.0], value=[0.5]))
+    algorithm = run(code_of("docs/algorithms/README.md"))["Reinforce"](None, AlgorithmContext())
+    algorithm.loss(batch, updates=0).total.backward()
+    success, failure = gradient(batch.logp_BT)[:, 0].tolist()
     assert success < 0 < failure
 
 
@@ -89,7 +92,7 @@ def switches(page: str) -> dict[str, list[str]]:
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
 
 
-def plain(value: Value) -> str:
+def plain(value: SettingValue) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, int | float) else str(value)
@@ -104,9 +107,16 @@ def test_every_switch_of_an_algorithm_exists_and_has_the_default_that_its_page_n
 
 
 def test_the_page_of_aride_leaves_no_setting_of_the_algorithm_or_the_replay_out() -> None:
-    ours = {key for key in settings() if key.startswith(("algorithm.", "replay."))} - {"algorithm.name"}
-    ours -= {key for key in settings() if key.startswith(("algorithm.digirl.", "algorithm.proximal."))}
+    ours = {key for key in settings() if key.startswith(("algorithm.aride.", "replay."))}
     assert ours - set(switches("docs/algorithms/aride.md")) == set()
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN["algorithms"]))
+def test_the_page_of_an_algorithm_has_every_setting_of_its_table_and_names_it(name: str) -> None:
+    page = f"docs/algorithms/{name}.md"
+    table = {key for key in settings() if key.startswith(f"algorithm.{name}.")}
+    assert table - set(switches(page)) == set()
+    assert f"[algorithm.{name}]" in text_of(page)
 
 
 @pytest.mark.parametrize(("page", "file"), [("aride", "aride-published"), ("ppo", "ppo"), ("grpo", "grpo")])
@@ -116,12 +126,10 @@ def test_the_configuration_of_an_algorithm_is_what_its_page_says(page: str, file
     assert cells == {name: plain(chosen[name]) for name in cells}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in get_args(get_type_hints(AlgorithmConfig)["name"]) if name != "aride"]
-)
+@pytest.mark.parametrize("name", [name for name in BUILT_IN["algorithms"] if name != "aride"])
 def test_every_other_algorithm_has_a_page_and_a_configuration_that_trains_with_it(name: str) -> None:
     assert f"docs/algorithms/{name}.md" in PAGES
-    assert load_config(ROOT / "configs" / f"{name.replace('_', '-')}.toml").algorithm.name == name
+    assert load_config(ROOT / "configs" / f"{name.replace('_', '-')}.toml").algorithm.kind == name
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -141,4 +149,4 @@ def test_the_readme_says_what_the_first_run_trains_on() -> None:
     num_templates = len(SUITES[config.tasks.suite].templates)
     assert f"`{config.tasks.suite}`, {num_templates} templates" in text
     assert f"{config.warm_start.demonstrations} oracle demonstrations" in text
-    assert config.policy.string_match == ("string-matching prior" in text)
+    assert config.policy.pointer.string_match == ("string-matching prior" in text)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from distrl.cli.evaluate import _on_this_machine, locate
+from distrl.cli.evaluate import _on_this_machine
 from distrl.errors import StoreError
 from distrl.runtime.run_folder import create_run
+from distrl.runtime.trained import locate
+from distrl.transport.files import MANIFEST
 from support.pixels import pixel_config
 
 
@@ -25,7 +27,7 @@ def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(tmp_path
     kept = [run.checkpoints / f"{number:08d}" for number in (3, 4)]
     for checkpoint in kept:
         checkpoint.mkdir(parents=True)
-        (checkpoint / "state.json").write_text("{}")
+        (checkpoint / MANIFEST).write_text("{}")
     for wrong in (run.checkpoints / "99", run.checkpoints):
         with pytest.raises(StoreError, match=f"{wrong} is no checkpoint") as caught:
             locate(wrong)

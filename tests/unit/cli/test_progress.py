@@ -14,9 +14,9 @@ from distrl.evaluation.report import wilson
 from distrl.experience.store import StoreStats
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.run_folder import RunFolder
-from distrl.runtime.spent import Spent
-from distrl.runtime.train import Moment
-from distrl.telemetry.pulse import Heartbeat, Phase
+from distrl.runtime.session import RunSnapshot
+from distrl.telemetry.heartbeat import Heartbeat, Phase
+from distrl.transport.files import BudgetUsed
 from support.terminal import Terminal
 
 HEIGHT = 40
@@ -36,12 +36,12 @@ ROLES = [
 ]
 
 
-def moment(roles: list[RoleStatus] = ROLES, collect_s: float = 60.0) -> Moment:
-    return Moment(
+def moment(roles: list[RoleStatus] = ROLES, collect_s: float = 60.0) -> RunSnapshot:
+    return RunSnapshot(
         run=RunFolder(Path("runs/20260504-120000-first-run")),
         config=Config(),
         phase="training",
-        spent=Spent(wall_s=70.0, collect_s=collect_s),
+        budget=BudgetUsed(wall_s=70.0, collect_s=collect_s),
         roles=roles,
         stats=StoreStats(episodes=600, steps=4800, successes=360, wall_s=1.0, size_bytes=1, last_seq=600),
     )
@@ -69,10 +69,10 @@ class Show:
         return rows[next(at for at, row in enumerate(rows) if row.startswith("20260504")) :]
 
 
-def test_updates_that_were_left_out_stand_beside_those_that_were_made() -> None:
+def test_skipped_updates_stand_beside_those_that_were_made() -> None:
     assert "120 updates · " in figures(ROLES[0].heartbeat)
-    spoilt = role("learner", "training", progress=9, version=7, updates=120, left_out=3)
-    assert "120 updates (3 left out) · " in figures(spoilt.heartbeat)
+    spoilt = role("learner", "training", progress=9, version=7, updates=120, skipped_updates=3)
+    assert "120 updates (3 skipped) · " in figures(spoilt.heartbeat)
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distrl.config.load import load_config
+from distrl.config.rules import reads_screenshots
 from distrl.errors import ConfigError
 
 
@@ -51,11 +52,18 @@ FLEET = {"rollout.workers": "2", "devices.per_worker": "3"}
 )
 def test_a_phone_that_is_not_there_cannot_be_made_to_fail(name: str) -> None:
     with pytest.raises(ConfigError, match="is no phone of this run") as caught:
-        load_config(None, {**FLEET, "devices.faults.fail_device": name})
+        load_config(None, {**FLEET, "devices.sim.faults.fail_device": name})
     assert name in str(caught.value)
-    assert "--devices.faults.fail_device worker-1/phone-2" in caught.value.fix
+    assert "--devices.sim.faults.fail_device worker-1/phone-2" in caught.value.fix
 
 
 @pytest.mark.parametrize("name", ["", "worker-0/phone-0", "worker-1/phone-2"])
 def test_a_phone_that_is_there_can_be_made_to_fail(name: str) -> None:
-    assert load_config(None, {**FLEET, "devices.faults.fail_device": name}).devices.faults.fail_device == name
+    assert load_config(None, {**FLEET, "devices.sim.faults.fail_device": name}).devices.sim.faults.fail_device == name
+
+
+def test_a_policy_of_ones_own_reads_screenshots_where_they_are_kept() -> None:
+    own = {"policy.kind": "my.policy:MyPolicy"}
+    assert not reads_screenshots(load_config(None, own))
+    assert reads_screenshots(load_config(None, {**own, "rollout.keep_screenshots": "true"}))
+    assert not reads_screenshots(load_config(None, {"rollout.keep_screenshots": "true"}))  # the pointer never does

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from distrl.config.load import load_config
-from distrl.errors import TaskError
-from distrl.evaluation.evaluate import Evaluation, evaluate, held_out
+from distrl.config.schema import Config
+from distrl.devices.base import TimeScales
+from distrl.errors import DeviceError, DeviceLost, TaskError
+from distrl.evaluation import evaluate as evaluation
+from distrl.evaluation.evaluate import MARGIN, Evaluation, deadline_s, evaluate, held_out
+from distrl.evaluation.report import make_report
+from distrl.runtime.factory import make_evaluation
+from distrl.tasks.judges import Attempt
 from distrl.tasks.sim.oracle import Oracle
-from distrl.types import Action, Finish, Observation, Press
-from support.rollouts import SUITE, ScriptedPolicy
+from distrl.types import Action, Ending, Finish, Observation, Press, Verdict
+from support.rollouts import PATIENT, SUITE, Page, ScriptedPolicy, a_page_task
 
-CONFIG = load_config(None, {"tasks.suite": SUITE, "evaluation.devices": 4, "devices.faults.crash_rate": 0.5})
+CONFIG = load_config(None, {"tasks.suite": SUITE, "evaluation.devices": 4, "devices.sim.faults.crash_rate": 0.5})
+
+
+def how(config: Config = CONFIG, **changes: Any) -> Evaluation:
+    return replace(make_evaluation(config, seed=0), **changes)
 
 
 def test_each_task_is_played_once_whatever_the_faults_of_training() -> None:
     tasks = held_out(CONFIG, 10)
-    found = evaluate(ScriptedPolicy(lambda seen: Finish()), tasks, Evaluation(config=CONFIG, version=4))
+    found = evaluate(ScriptedPolicy(lambda seen: Finish()), tasks, how(version=4))
     assert sorted(trajectory.task.id for trajectory in found) == sorted(task.id for task in tasks)
     assert {step.version for trajectory in found for step in trajectory.steps} == {4}
 
 
 def test_a_policy_that_knows_the_way_succeeds() -> None:
-    tame = load_config(None, {f"devices.wild.{name}_rate": 0.0 for name in ("popup", "slow", "update")})
-    tasks = held_out(tame, 6)
+    unperturbed = load_config(
+        None, {f"devices.sim.perturbations.{name}_rate": 0.0 for name in ("popup", "slow", "update")}
+    )
+    tasks = held_out(unperturbed, 6)
     oracles = {task.instruction: Oracle(task) for task in tasks}
 
     def act(seen: Observation) -> Action:
         return oracles[seen.instruction].act(seen.elements)
 
-    found = evaluate(ScriptedPolicy(act), tasks, Evaluation(config=tame))
+    found = evaluate(ScriptedPolicy(act), tasks, how(unperturbed))
     assert [trajectory.verdict.success for trajectory in found] == [True] * 6
 
 
 def test_it_is_heard_of_at_every_decision_so_that_a_slow_start_is_no_silence() -> None:
     heard: list[int] = []
     tasks = [replace(task, max_steps=5) for task in held_out(CONFIG, 2)]
-    evaluate(ScriptedPolicy(lambda seen: Press("home")), tasks, Evaluation(config=CONFIG, beat=heard.append))
+    evaluate(ScriptedPolicy(lambda seen: Press("home")), tasks, how(beat=heard.append))
     assert heard.count(0) >= 10
     assert heard[-1] == 2
 
@@ -47,16 +63,124 @@ def test_an_error_in_the_policy_is_raised() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        evaluate(ScriptedPolicy(fail), held_out(CONFIG, 2), Evaluation(config=CONFIG))
+        evaluate(ScriptedPolicy(fail), held_out(CONFIG, 2), how())
 
 
 def test_held_out_tasks_keep_to_the_limits_of_the_run() -> None:
     short = load_config(None, {"tasks.max_oracle_steps": 4})
     tasks = held_out(short, 20)
     assert len(tasks) == 20
-    assert all(len(task.route) <= 4 and task.split == "test" for task in tasks)
+    assert all(task.oracle_steps <= 4 and task.split == "test" for task in tasks)
 
 
 def test_a_limit_that_no_task_meets_is_refused() -> None:
     with pytest.raises(TaskError, match="max-oracle-steps"):
         held_out(load_config(None, {"tasks.suite": "sim-shopping", "tasks.max_oracle_steps": 1}), 5)
+
+
+# --- devices that are lost
+
+
+def on(pages: list[Page], **changes: Any) -> Evaluation:
+    return how(devices=lambda: pages, **changes)  # type: ignore[arg-type, return-value]
+
+
+def fail_at(*calls: int, error: Exception) -> Callable[[], Awaitable[object]]:
+    """Raises at these calls, counted from 0."""
+    number = iter(range(1000))
+
+    async def happens() -> None:
+        if next(number) in calls:
+            raise error
+
+    return happens
+
+
+@pytest.mark.parametrize("error", [DeviceLost("gone"), ConnectionResetError("reset by peer"), TimeoutError()])
+def test_a_task_whose_device_was_lost_is_played_again_on_another_one(error: Exception) -> None:
+    bad, good = Page("bad"), Page("good")
+    bad.happens["reset"] = fail_at(*range(1000), error=error)
+    tasks = [a_page_task(index) for index in range(6)]
+    found = evaluate(ScriptedPolicy(), tasks, on([bad, good]))
+    assert sorted(one.task.id for one in found) == sorted(task.id for task in tasks)
+    assert {one.device for one in found} == {"good"}
+    assert all(one.verdict.success for one in found)
+    assert bad.calls[-1] == good.calls[-1] == "close"
+
+
+def test_a_device_that_came_back_plays_on() -> None:
+    page = Page()
+    page.happens["perform"] = fail_at(1, error=BrokenPipeError("broken"))
+    found = evaluate(ScriptedPolicy(), [a_page_task(0), a_page_task(1)], on([page]))
+    assert [one.ending for one in found] == [Ending.ENVIRONMENT] * 2
+    assert page.calls.count("restart") == 1
+
+
+def test_an_attempt_without_a_first_step_is_counted_as_one_without_an_outcome() -> None:
+    page = Page()
+    page.happens["reset"] = fail_at(0, 1, error=DeviceLost("gone"))  # both tries of the first task
+    found = evaluate(ScriptedPolicy(), [a_page_task(0), a_page_task(1)], on([page]))
+    assert [(one.task.id, len(one.steps), one.verdict.outcome) for one in found] == [
+        ("pages/train/0", 0, "unknown"),
+        ("pages/train/1", 3, "success"),
+    ]
+    assert "lost before the first step" in found[0].verdict.reason
+    report = make_report(found, suite="pages", version=0)
+    assert (report.n, report.unknown, report.success) == (2, 1, 0.5)
+
+
+def test_an_attempt_that_is_lost_twice_in_the_middle_is_kept_as_far_as_it_got() -> None:
+    page = Page(ends_after=5)
+    page.happens["capture"] = fail_at(3, 7, error=DeviceLost("gone"))
+    (found,) = evaluate(ScriptedPolicy(), [a_page_task()], on([page]))
+    assert (found.ending, len(found.steps), found.verdict.outcome) == (Ending.DEVICE_LOST, 2, "unknown")
+
+
+def test_devices_that_never_come_back_end_the_evaluation_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "LEASE_S", 0.01)
+    monkeypatch.setattr(evaluation, "LONGEST_LEASE_S", 0.03)
+    page, beats = Page(times=replace(PATIENT, backoff_s=600.0)), list[int]()
+    page.happens["reset"] = fail_at(0, error=DeviceLost("gone"))
+    with pytest.raises(DeviceError, match="no device came free"):
+        evaluate(ScriptedPolicy(), [a_page_task()], on([page], beat=beats.append))
+    assert len(beats) >= 3, "it said that it was alive while it waited"
+
+
+class FailingJudge:
+    async def judge(self, attempt: Attempt) -> Verdict:
+        if attempt.task.id.endswith("/1"):
+            await asyncio.Event().wait()
+        return Verdict(outcome="success")
+
+
+def test_a_judge_that_takes_too_long_costs_one_outcome() -> None:
+    config = load_config(None, {"judge.deadline_s": 0.02})
+    tasks = [a_page_task(index) for index in range(3)]
+    found = evaluate(ScriptedPolicy(), tasks, on([Page()], config=config, judge=FailingJudge()))
+    assert [one.verdict.outcome for one in found] == ["success", "unknown", "success"]
+    assert make_report(found, suite="pages", version=0).unknown == 1
+
+
+# --- how long it may take
+
+
+def test_how_long_it_may_take_follows_from_the_devices_times_and_the_number_of_tasks() -> None:
+    needed: list[float] = []
+    times = TimeScales(boot_s=100.0, reset_s=10.0, episode_s=50.0, backoff_s=0.001)
+    pages = [Page(f"page-{number}", times=times) for number in range(2)]
+    config = load_config(None, {"judge.deadline_s": 5.0})
+    evaluate(ScriptedPolicy(), [a_page_task(n) for n in range(5)], on(pages, config=config, needs=needed.append))
+    assert needed == [100.0 + MARGIN * (50.0 + 10.0 + 5.0) * 3]
+
+
+@pytest.mark.parametrize(("episodes", "rounds"), [(1, 1), (2, 1), (3, 2), (300, 150)])
+def test_more_tasks_may_take_longer_and_more_devices_less(episodes: int, rounds: int) -> None:
+    devices = [Page("a"), Page("b", times=replace(PATIENT, boot_s=500.0, episode_s=7.0))]
+    longest_s = PATIENT.episode_s + PATIENT.reset_s + CONFIG.judge.deadline_s
+    assert deadline_s(CONFIG, episodes, devices) == 500.0 + MARGIN * longest_s * rounds  # type: ignore[arg-type]
+
+
+def test_a_budget_of_the_run_goes_before_that_of_the_devices() -> None:
+    config = load_config(None, {"rollout.episode_budget_s": 3.0, "judge.deadline_s": 1.0})
+    device = Page(times=TimeScales(boot_s=0.0, reset_s=2.0, episode_s=900.0))
+    assert deadline_s(config, 1, [device]) == MARGIN * 6.0  # type: ignore[list-item]

@@ -39,7 +39,7 @@ def test_nothing_played_says_nothing() -> None:
 
 def test_a_report_sums_up_and_has_a_row_for_each_template() -> None:
     other = replace(make_trajectory("c", success=False, num_steps=2), task=replace(TASK, template="volume"))
-    bad = Verdict(success=False, progress=0.5, false_completion=True, side_effects=("contacts/1 changed",))
+    bad = Verdict(outcome="failure", progress=0.5, false_completion=True, side_effects=("contacts/1 changed",))
     report = make_report(
         [make_trajectory("a"), replace(make_trajectory("b"), verdict=bad), other], suite="settings", version=7
     )
@@ -70,3 +70,9 @@ def test_a_damaged_report_is_named_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "after.json").write_bytes(b'{"success": 0.')
     with pytest.raises(StoreError, match="distrl evaluate"):
         read_rate(tmp_path / "after.json")
+
+
+def test_attempts_without_an_outcome_count_as_no_success_and_are_told_of() -> None:
+    unknown = replace(make_trajectory("b", success=False), verdict=Verdict(outcome="unknown", reason="lost"))
+    report = make_report([make_trajectory("a"), unknown, replace(unknown, steps=())], suite="s", version=0)
+    assert (report.n, report.unknown, report.success) == (3, 2, pytest.approx(1 / 3))

@@ -15,8 +15,8 @@ from distrl.experience.replay import Replay, ReplayState, importance_weights
 
 
 def make_replay(weight_by: str = "mean", seed: int = 0, **settings: object) -> Replay[str]:
-    config = msgspec.convert({"capacity_steps": 100, "balance": 0.0, **settings}, ReplayConfig)
-    return Replay(config, np.random.default_rng(seed), weight_by="max" if weight_by == "max" else "mean")
+    given = {"capacity_steps": 100, "class_balance": 0.0, "weight_by": weight_by, **settings}
+    return Replay(msgspec.convert(given, ReplayConfig), np.random.default_rng(seed))
 
 
 def put(
@@ -62,9 +62,11 @@ def test_what_remains_after_eviction_is_drawn_by_priority_and_the_evicted_never(
     assert_drawn_by_priority(replay, 0.6)
 
 
-@pytest.mark.parametrize(("balance", "share"), [(0.0, 0.75), (1.0, 0.5)])
-def test_rare_kinds_are_drawn_as_often_as_common_ones_where_they_are_balanced(balance: float, share: float) -> None:
-    replay = make_replay(alpha=1.0, balance=balance)
+@pytest.mark.parametrize(("class_balance", "share"), [(0.0, 0.75), (1.0, 0.5)])
+def test_rare_kinds_are_drawn_as_often_as_common_ones_where_they_are_balanced(
+    class_balance: float, share: float
+) -> None:
+    replay = make_replay(alpha=1.0, class_balance=class_balance)
     for number in range(12):
         kind = "rare" if number % 4 == 0 else "common"
         replay.add(f"{kind} {number}", "", steps=1, version=0, success=True, priority=1.0, kind=kind)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from distrl.errors import StoreError
 from distrl.experience.durable import publish
-from distrl.experience.episode_file import encode, load
+from distrl.experience.episode_file import FORMAT, encode, load
 from distrl.experience.store import Added, ExperienceStore
 from distrl.types import Ending, Trajectory
 from support.trajectories import make_step, make_trajectory
@@ -28,7 +28,7 @@ def start(script: str, *arguments: str) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
 
 
@@ -262,22 +262,35 @@ def test_a_file_where_the_folder_should_be_is_named_with_the_fix(tmp_path: Path)
         ExperienceStore(tmp_path / "store" / "below")
 
 
-def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+OTHER_FORMATS = [FORMAT - 1, FORMAT + 1, 99]
+
+
+@pytest.mark.parametrize("number", OTHER_FORMATS)
+def test_an_index_of_another_format_is_refused(tmp_path: Path, number: int) -> None:
     ExperienceStore(tmp_path).close()
     with sqlite3.connect(tmp_path / "index.sqlite") as connection:
-        connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(StoreError, match=r"(?s)format 99.*try: update distrl"):
+        connection.execute(f"PRAGMA user_version = {number}")
+    wanted = (
+        rf"(?s)index\.sqlite has format {number}, and this distrl reads format {FORMAT}.*try: use the distrl version"
+    )
+    with pytest.raises(StoreError, match=wanted):
         ExperienceStore(tmp_path)
 
 
-def test_an_episode_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", OTHER_FORMATS)
+def test_an_episode_file_of_another_format_is_refused_and_never_indexed(tmp_path: Path, number: int) -> None:
     store = ExperienceStore(tmp_path)
     store.add(make_trajectory("a"))
     file = episode_file(tmp_path, "a")
     content = file.read_bytes()
-    file.write_bytes(content[:8] + b"\x00\x63" + content[10:])
-    with pytest.raises(StoreError, match=r"(?s)format 99.*try: update distrl"):
+    file.write_bytes(content[:8] + number.to_bytes(2, "big") + content[10:])
+    wanted = rf"(?s)a\.ep has format {number}, and this distrl reads format {FORMAT}.*try: use the distrl version"
+    with pytest.raises(StoreError, match=wanted):
         store.read("a")
+    store.close()
+    (tmp_path / "index.sqlite").unlink()
+    with ExperienceStore(tmp_path) as rebuilt:
+        assert (rebuilt.recover(), rebuilt.count()) == (0, 0)
 
 
 def test_an_index_that_is_no_database_is_refused_with_the_way_to_rebuild_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-from __future__ import annotations
+"""A checkpoint as named files, and what is in them."""
 
-from pathlib import Path
+from __future__ import annotations
 
 import msgspec
 import numpy as np
@@ -8,25 +8,17 @@ import pytest
 import torch
 
 from distrl.errors import StoreError
-from distrl.experience import durable
 from distrl.experience.replay import Drawn, ReplayState
-from distrl.learner import checkpoint as checkpoint_module
 from distrl.learner.checkpoint import (
     Checkpoint,
-    CheckpointFolder,
     LearnerState,
     dump_critic,
     dump_optimizer,
-    read_checkpoint,
+    from_files,
     restore_critic,
     restore_optimizer,
+    to_files,
 )
-
-FILES = ("policy.safetensors", "optimizer.safetensors", "state.json")
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
 
 
 def make_checkpoint(updates: int = 5) -> Checkpoint:
@@ -49,119 +41,26 @@ def make_checkpoint(updates: int = 5) -> Checkpoint:
     return Checkpoint(state=state, policy=f"policy {updates}".encode(), optimizer=f"optimizer {updates}".encode())
 
 
-def harm(path: Path, how: str) -> None:
-    data = bytearray(path.read_bytes())
-    if how == "gone":
-        path.unlink()
-        return
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(bytes(data) if how == "flipped" else bytes(data[: len(data) // 3]))
+def test_a_checkpoint_comes_back_from_its_files_as_it_was() -> None:
+    plain = make_checkpoint()
+    assert sorted(to_files(plain)) == ["optimizer.safetensors", "policy.safetensors", "state.json"]
+    full = msgspec.structs.replace(plain, critic=b"critic", ema=b"average")
+    for one in (plain, full):
+        assert from_files(to_files(one)) == one
 
 
-def test_there_is_no_newest_checkpoint_before_the_first(tmp_path: Path) -> None:
-    assert CheckpointFolder(tmp_path / "checkpoints").newest() is None
+@pytest.mark.parametrize("file", ["policy.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_checkpoint_without_one_of_its_files_is_refused_by_name(file: str) -> None:
+    files = {name: data for name, data in to_files(make_checkpoint()).items() if name != file}
+    with pytest.raises(StoreError, match=f"checkpoints/7 cannot be used: '{file}'") as caught:
+        from_files(files, source="checkpoints/7")
+    assert "remove it" in caught.value.fix
 
 
-def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
-    written = make_checkpoint()
-    path = CheckpointFolder(tmp_path).write(written)
-    assert CheckpointFolder(tmp_path).newest() == written == read_checkpoint(path)
-
-
-def test_the_newest_checkpoint_counts_and_only_two_are_kept(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    for updates in (1, 2, 3, 4):
-        folder.write(make_checkpoint(updates))
-    assert folder.newest() == make_checkpoint(4)
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_one_without_a_new_update_still_counts_as_newer(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    folder.write(make_checkpoint(7))
-    later = make_checkpoint(7)
-    later = msgspec.structs.replace(later, state=msgspec.structs.replace(later.state, cursor=12))
-    folder.write(later)
-    assert folder.newest() == later
-
-
-def test_the_critic_of_an_algorithm_comes_back_too_and_is_checked(tmp_path: Path) -> None:
-    folder, with_critic = CheckpointFolder(tmp_path), msgspec.structs.replace(make_checkpoint(), critic=b"critic")
-    path = folder.write(with_critic)
-    assert folder.newest() == with_critic
-    for how in ("flipped", "gone"):
-        harm(path / "critic.safetensors", how)
-        with pytest.raises(StoreError, match=r"critic\.safetensors"):
-            read_checkpoint(path)
-
-
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path: Path, file: str, how: str) -> None:
-    folder = CheckpointFolder(tmp_path)
-    folder.write(make_checkpoint(1))
-    harm(folder.write(make_checkpoint(2)) / file, how)
-    assert folder.newest() == make_checkpoint(1)
-
-
-def test_after_falling_back_new_checkpoints_count_although_their_updates_are_fewer(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    folder.write(make_checkpoint(100))
-    harm(folder.write(make_checkpoint(200)) / "state.json", "cut")
-    for updates in (101, 102):
-        folder.write(make_checkpoint(updates))
-    assert folder.newest() == make_checkpoint(102)
-    harm(max(tmp_path.iterdir()) / "state.json", "cut")
-    assert folder.newest() == make_checkpoint(101)
-
-
-def test_where_all_are_damaged_the_error_names_the_newest_and_the_fix(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    paths = [folder.write(make_checkpoint(updates)) for updates in (1, 2)]
-    for path in paths:
-        harm(path / "policy.safetensors", "flipped")
-    with pytest.raises(StoreError, match=r"is damaged: the checksum of policy\.safetensors differs") as caught:
-        folder.newest()
-    assert str(paths[1]) in caught.value.seen
-    assert "remove" in caught.value.fix
-
-
-@pytest.mark.parametrize("writes", [0, 1, 2, 3])
-def test_a_learner_killed_while_saving_has_the_checkpoint_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int
-) -> None:
-    folder, before = CheckpointFolder(tmp_path), make_checkpoint(3)
-    folder.write(before)
-    left = [writes]
-
-    def replace(path: Path, content: bytes) -> None:
-        if not left[0]:
-            path.write_bytes(content[: len(content) // 2])
-            raise Killed
-        left[0] -= 1
-        durable.replace(path, content)
-
-    def rename(self: Path, target: Path) -> Path:
-        raise Killed
-
-    monkeypatch.setattr(checkpoint_module, "replace", replace)
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", rename)
-        with pytest.raises(Killed):
-            # No update since: what lies there must not be taken away for it.
-            folder.write(make_checkpoint(3))
-    assert CheckpointFolder(tmp_path).newest() == before
-    monkeypatch.undo()
-    CheckpointFolder(tmp_path).write(make_checkpoint(4))
-    assert CheckpointFolder(tmp_path).newest() == make_checkpoint(4)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_a_disk_that_refuses_is_a_store_error_with_a_fix(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("a file where the folder should be")
-    with pytest.raises(StoreError) as caught:
-        CheckpointFolder(tmp_path / "checkpoints").write(make_checkpoint())
-    assert caught.value.fix
+@pytest.mark.parametrize("state", [b"", b"{", b'{"updates": 3}', b'{"updates": "many"}'])
+def test_a_state_that_says_something_else_is_refused(state: bytes) -> None:
+    with pytest.raises(StoreError, match="cannot be used"):
+        from_files({**to_files(make_checkpoint()), "state.json": state})
 
 
 # --- the optimizer --------------------------------------------------------------------------------------------------
@@ -199,7 +98,7 @@ def test_a_critic_that_does_not_fit_the_algorithm_is_refused_with_the_fix() -> N
     for other, data in ((torch.nn.Linear(4, 2), written), (torch.nn.Linear(3, 2), b""), (torch.nn.Module(), written)):
         with pytest.raises(StoreError, match="does not fit the algorithm") as caught:
             restore_critic(other, data)
-        assert "algorithm.name" in caught.value.fix
+        assert "algorithm.kind" in caught.value.fix
 
 
 def test_an_optimizer_that_has_done_nothing_can_be_saved_too() -> None:

@@ -1,48 +1,60 @@
-"""What gets into the replay beside what was played, and what it must not touch: the count of real episodes."""
+"""What gets from the store into the replay: attempts, relabelled failures and demonstrations. Attempts alone count as episodes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from distrl.devices.sim.names import names_in
-from distrl.devices.sim.world import content
-from distrl.experience.waste import wasted
-from distrl.learner.intake import misjudged, relabel
+from distrl.devices.sim.world import content, setup_of
+from distrl.experience.frames import FrameCache
 from distrl.learner.loop import Learner
-from distrl.policies.pointer.grammar import to_action
 from distrl.pretraining.demonstrations import demonstration_tasks
-from distrl.runtime.assembly import make_feed, make_fitting
-from distrl.types import Ending, Task, Trajectory, TypeText
-from support.learners import Noting, Workshop, small_config
-from support.lessons import Played, decided_episode, tiny_policy
+from distrl.pretraining.warm_start import WarmStarter
+from distrl.rollout.hindsight import Relabeller
+from distrl.runtime.factory import make_algorithm, make_feed, make_relabeller
+from distrl.tasks.base import find_suite
+from distrl.types import Ending, Task, Trajectory, Verdict
+from support.batches import Played, decided_episode, tiny_policy
+from support.grounding import RecordingReporter
+from support.learners import Recording, Workshop, small_config
 from support.strays import strays
-from support.trajectories import make_trajectory
 
 SUITE = "sim-start"
 HINDSIGHT = small_config(data={"hindsight": True}, tasks={"suite": SUITE}, replay={"capacity_steps": 4000})
-BOTH = small_config(data={"hindsight": True, "cut": True}, tasks={"suite": SUITE}, replay={"capacity_steps": 4000})
+BOTH = small_config(
+    data={"hindsight": True, "filter_noops": True}, tasks={"suite": SUITE}, replay={"capacity_steps": 4000}
+)
 KEEPING = small_config(warm_start={"keep": True, "demonstrations": 6}, tasks={"suite": SUITE})
 
 
 @cache
-def renamed() -> tuple[tuple[Trajectory, Task], ...]:
-    """Failures with the task that they turned out to be."""
-    fitting = make_fitting(HINDSIGHT)
-    assert fitting is not None
-    found = [(episode, next(iter(fitting(episode)), None)) for episode in strays(SUITE, 16)]
-    return tuple((episode, task) for episode, task in found if task is not None)
+def relabelled_failures() -> tuple[tuple[Trajectory, Trajectory], ...]:
+    """Failures, and what a worker makes of them in hindsight."""
+    relabeller = make_relabeller(HINDSIGHT, find_suite(HINDSIGHT.tasks), tiny_policy(), make_algorithm(HINDSIGHT))
+    assert relabeller is not None
+    found = [(episode, relabeller.relabel(episode)) for episode in strays(SUITE, 16)]
+    return tuple((episode, relabelled) for episode, relabelled in found if relabelled is not None)
 
 
 def delivered(shop: Workshop, count: int = 5) -> list[str]:
-    """Failures that can be relabelled, in the store; their ids."""
-    episodes = [episode for episode, _ in renamed()[:count]]
-    for episode in episodes:
+    """Failures in the store as a worker delivers them, with hindsight where the run has it; the ids of the failures."""
+    pairs = relabelled_failures()[:count]
+    for episode, relabelled in pairs:
         shop.store.add(episode)
-    return [episode.id for episode in episodes]
+        if shop.config.data.hindsight:
+            shop.store.add(relabelled)
+    return [episode.id for episode, _ in pairs]
+
+
+def keep_demonstrations(shop: Workshop, learner: Learner) -> None:
+    """As the learner's role does after its warm start."""
+    learner.keep(WarmStarter(shop.config, shop.policy, FrameCache(0), RecordingReporter()).kept())
 
 
 def held(learner: Learner) -> list[str]:
@@ -51,45 +63,6 @@ def held(learner: Learner) -> list[str]:
 
 def with_hindsight(ids: list[str]) -> list[str]:
     return [name for id in ids for name in (id, f"{id}+hindsight")]
-
-
-# --- relabelling ----------------------------------------------------------------------------------------------------
-
-
-def test_a_relabelled_episode_is_the_same_deed_under_another_instruction() -> None:
-    policy = tiny_policy()
-    for episode, task in renamed():
-        found = relabel(episode, task, policy, cut=False)
-        assert found is not None
-        assert (found.id, found.task, found.verdict.success) == (task.id, task, True)
-        assert {step.observation.instruction for step in found.steps} == {task.instruction}
-        assert [step.decision.action for step in found.steps] == [step.decision.action for step in episode.steps]
-        for step in found.steps:
-            again = to_action(step.decision.choice, step.observation)  # type: ignore[arg-type]
-            assert type(again) is type(step.decision.action)
-            assert policy.imitate(step.observation, again) == step.decision.choice
-        assert found.steps[-1].reward == episode.steps[-1].reward + 1.0
-        assert [step.observation.elements for step in found.steps] == [s.observation.elements for s in episode.steps]
-
-
-def test_a_typed_word_that_the_new_instruction_does_not_have_cannot_be_relabelled() -> None:
-    episode, task = renamed()[0]
-    typing = replace(episode.steps[0].decision, action=TypeText("Rumpelstiltskin"))
-    typed = replace(episode, steps=(replace(episode.steps[0], decision=typing), *episode.steps[1:]))
-    assert relabel(typed, task, tiny_policy(), cut=False) is None
-    told = replace(task, instruction=f"{task.instruction} for Rumpelstiltskin")
-    assert relabel(typed, told, tiny_policy(), cut=False) is not None
-
-
-def test_with_cutting_a_relabelled_episode_is_left_without_its_wasted_steps_whatever_they_typed() -> None:
-    episode, task = renamed()[0]
-    refused = replace(
-        episode.steps[0], valid=False, decision=replace(episode.steps[0].decision, action=TypeText("Rumpelstiltskin"))
-    )
-    wasteful = replace(episode, steps=(refused, *episode.steps))
-    assert wasted(wasteful).sum() == 1
-    assert relabel(wasteful, task, tiny_policy(), cut=False) is None
-    assert relabel(wasteful, task, tiny_policy(), cut=True) == relabel(episode, task, tiny_policy(), cut=True)
 
 
 # --- in the replay --------------------------------------------------------------------------------------------------
@@ -104,7 +77,8 @@ def test_without_hindsight_a_failure_stays_a_failure(tmp_path: Path) -> None:
 
 
 def test_a_relabelled_failure_stands_beside_the_original_and_counts_as_no_episode(tmp_path: Path) -> None:
-    plain, shop = Workshop(tmp_path / "plain"), Workshop(tmp_path / "hindsight", HINDSIGHT)
+    unaware = replace(HINDSIGHT, data=small_config().data)
+    plain, shop = Workshop(tmp_path / "plain", unaware), Workshop(tmp_path / "hindsight", HINDSIGHT)
     learners = []
     for each in (plain, shop):
         delivered(each)
@@ -113,49 +87,39 @@ def test_a_relabelled_failure_stands_beside_the_original_and_counts_as_no_episod
         for _ in range(12):
             learners[-1].step()
     before, after = learners
-    for count in ("episodes", "cursor", "updates", "version", "unreadable"):
+    for count in ("episodes", "updates", "version", "unreadable"):
         assert getattr(after, count) == getattr(before, count), count
     assert after.publish_interval_s() == before.publish_interval_s()
-    assert shop.store.audit() == plain.store.audit()
+    assert shop.store.count() == plain.store.count() == 7
+    assert shop.store.stats().episodes == 7
     assert held(after) == [*with_hindsight(held(before)[:5]), *held(before)[5:]]
-    assert (after.data.relabelled, after.data.unsayable) == (5, 0)
+    assert (before.data.relabelled, after.data.relabelled) == (0, 5)
 
 
 def test_a_relabelled_failure_is_an_example_and_a_success_and_the_original_is_neither(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, HINDSIGHT)
     delivered(shop, 3)
-    noting = Noting()
-    learner = shop.learner(noting)
+    recording = Recording()
+    learner = shop.learner(recording)
     learner.take_in(limit=10)
     learner.update()
     for _ in range(5):
         learner.update()
-    lessons = noting.lessons
-    assert any(lesson.example_B.any() for lesson in lessons)
-    for lesson in lessons:
-        assert lesson.success_B.bool().tolist() == lesson.example_B.tolist()
-        assert not (lesson.tells_BT & lesson.example_B[:, None]).any()
-        assert not (lesson.false_claim_BT & lesson.example_B[:, None]).any()
+    batches = recording.batches
+    assert any(batch.example_B.any() for batch in batches)
+    for batch in batches:
+        assert batch.success_B.bool().tolist() == batch.example_B.tolist()
+        assert not (batch.value_mask_BT & batch.example_B[:, None]).any()
+        assert not (batch.false_claim_BT & batch.example_B[:, None]).any()
 
 
-def test_an_episode_that_no_other_instruction_can_express_is_dropped_and_counted(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, HINDSIGHT)
-    episode, _ = renamed()[0]
-    typing = replace(episode.steps[0].decision, action=TypeText("Rumpelstiltskin"))
-    shop.store.add(replace(episode, steps=(replace(episode.steps[0], decision=typing), *episode.steps[1:])))
-    learner = shop.learner()
-    learner.take_in(limit=10)
-    assert held(learner) == [episode.id]
-    assert (learner.data.relabelled, learner.data.unsayable) == (0, 1)
-
-
-def test_the_share_of_cut_steps_is_that_of_successes(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, small_config(data={"cut": True}))
+def test_the_share_of_no_op_steps_is_that_of_successes(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(data={"filter_noops": True}))
     shop.deliver(1, Played(num_steps=4, success=True, invalid=(1,)))
     shop.deliver(1, Played(num_steps=4, invalid=(0, 1)))
     learner = shop.learner()
     learner.take_in(limit=10)
-    assert learner.data.cut_share == 0.25
+    assert learner.data.noop_share == 0.25
 
 
 # --- going on after a kill ------------------------------------------------------------------------------------------
@@ -181,7 +145,7 @@ def test_a_resumed_learner_has_the_same_hindsight_and_goes_on_exactly_as_the_fir
 
 
 def test_a_relabelled_failure_comes_back_also_where_the_original_has_left_the_replay(tmp_path: Path) -> None:
-    steps = sum(len(episode.steps) for episode, _ in renamed()[:3])
+    steps = sum(len(episode.steps) for episode, _ in relabelled_failures()[:3])
     config = replace(HINDSIGHT, replay=replace(HINDSIGHT.replay, capacity_steps=2 * steps - 1))
     shop = Workshop(tmp_path, config)
     ids = delivered(shop, 3)
@@ -200,7 +164,7 @@ def test_what_was_counted_stays_counted_though_it_has_left_the_replay(tmp_path: 
     delivered(shop, 5)
     shop.deliver(3, Played(success=True))
     first = shop.learner()
-    first.take_in(limit=10)
+    first.take_in(limit=20)
     first.save()
     second = shop.learner()
     assert second.resume()
@@ -208,7 +172,7 @@ def test_what_was_counted_stays_counted_though_it_has_left_the_replay(tmp_path: 
     assert (second.data.relabelled, second.data.success_steps) == (5, 9)
 
 
-def test_a_damaged_file_is_lost_once_and_takes_its_hindsight_along(tmp_path: Path) -> None:
+def test_a_damaged_file_costs_that_trajectory_alone_and_not_what_hindsight_made_of_it(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, HINDSIGHT)
     ids = delivered(shop, 3)
     first = shop.learner()
@@ -217,29 +181,111 @@ def test_a_damaged_file_is_lost_once_and_takes_its_hindsight_along(tmp_path: Pat
     next(tmp_path.glob(f"experience/episodes/*/{ids[0]}.ep")).unlink()
     second = shop.learner()
     assert second.resume()
-    assert held(second) == with_hindsight(ids[1:])
+    assert held(second) == with_hindsight(ids)[1:]
     assert second.unreadable == 1
+
+
+def test_hindsight_is_made_once_and_read_back_from_the_store_ever_after(tmp_path: Path) -> None:
+    shop, tried = Workshop(tmp_path, HINDSIGHT), set[str]()
+    known = {failure.id: relabelled.task for failure, relabelled in relabelled_failures()[:4]}
+
+    def fitting(played: Trajectory) -> Iterator[Task]:
+        assert played.id not in tried, "hindsight was made again"
+        tried.add(played.id)
+        yield known[played.id]
+
+    relabeller = Relabeller(
+        fitting, tiny_policy(), filter_noops=False, outcome_flip=0.0, first_priority=lambda made: 2.5
+    )
+    for failure, _ in relabelled_failures()[:4]:
+        shop.store.add(failure)
+        made = relabeller.relabel(failure)
+        assert made is not None
+        assert (made.source, made.priority) == ("hindsight", 2.5)
+        shop.store.add(made)
+    first = shop.learner()
+    first.take_in(limit=10)
+    first.save()
+    for _ in range(2):
+        again = shop.learner(recording := Recording())
+        assert again.resume()
+        assert held(again) == with_hindsight(list(known))
+        assert (again.episodes, again.cursor, again.data.relabelled) == (4, 8, 4)
+        instructions = {sample.id: sample.item.instruction for sample in again.replay.sample(200)}
+        assert all(instructions[f"{id}+hindsight"] == task.instruction for id, task in known.items())
+        again.update()
+        assert recording.batches[0].example_B.tolist() == recording.batches[0].success_B.bool().tolist()
+
+
+# --- outcomes that nobody knows -------------------------------------------------------------------------------------
+
+UNJUDGED = Verdict(outcome="unknown", reason="the judge failed")
+
+
+@pytest.mark.parametrize("ending", [Ending.FINISHED, Ending.ENVIRONMENT])
+def test_an_episode_that_ended_but_was_not_judged_stays_out_of_the_replay_and_is_counted(
+    tmp_path: Path, ending: Ending
+) -> None:
+    shop = Workshop(tmp_path)
+    (judged,) = shop.deliver(1)
+    shop.store.add(replace(decided_episode(tiny_policy(), "unjudged", Played(ending=ending)), verdict=UNJUDGED))
+    learner = shop.learner()
+    assert learner.take_in(limit=10) == 2
+    assert held(learner) == [judged]
+    assert (learner.episodes, learner.data.unjudged, learner.unreadable) == (2, 1, 0)
+    learner.save()
+    again = shop.learner()
+    assert again.resume()
+    assert (held(again), again.data.unjudged) == ([judged], 1)
+
+
+def test_an_unjudged_episode_is_not_judged_by_a_share_of_turned_verdicts(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, small_config(data={"outcome_flip": 1.0}))
+    shop.store.add(replace(decided_episode(tiny_policy(), "unjudged"), verdict=UNJUDGED))
+    learner = shop.learner()
+    learner.take_in(limit=10)
+    assert (held(learner), learner.data.unjudged) == ([], 1)
+
+
+def test_an_episode_that_lost_its_device_is_replayed_without_an_outcome_and_enters_no_group(tmp_path: Path) -> None:
+    shop, recording = Workshop(tmp_path, small_config(rollout={"group_size": 4})), Recording()
+    shop.deliver(1, Played(success=True))
+    shop.deliver(1)
+    (lost,) = shop.deliver(1, Played(ending=Ending.DEVICE_LOST))
+    learner = shop.learner(recording)
+    learner.take_in(limit=10)
+    assert lost in learner.replay
+    assert learner.data.unjudged == 0
+    for _ in range(6):
+        learner.update()
+    known = torch.cat([batch.known_B for batch in recording.batches])
+    assert 0 < int(known.sum()) < len(known)
+    for batch in recording.batches:
+        # One success and one failure at this task: a third outcome would move the mean.
+        assert batch.group_mean_B.tolist() == [0.5] * len(batch.group_mean_B)
+        assert not batch.success_B[~batch.known_B].any()
 
 
 # --- kept demonstrations --------------------------------------------------------------------------------------------
 
 
 def test_kept_demonstrations_are_examples_that_count_as_no_episodes(tmp_path: Path) -> None:
-    shop, noting = Workshop(tmp_path, KEEPING), Noting()
-    learner = shop.learner(noting)
-    learner.keep_demonstrations()
+    shop, recording = Workshop(tmp_path, KEEPING), Recording()
+    learner = shop.learner(recording)
+    keep_demonstrations(shop, learner)
     assert held(learner) == [f"demonstration-{n}" for n in range(6)]
-    assert (learner.episodes, learner.cursor, learner.ready()) == (0, 0, False)
+    assert (learner.episodes, learner.cursor, learner.ready()) == (0, 6, False)
+    assert shop.store.count() == shop.store.stats().episodes == 0
     learner.update()
-    assert noting.lessons[0].example_B.all()
-    assert noting.lessons[0].success_B.all()
-    assert noting.lessons[0].reward_BT.sum(1).tolist() == [1.0] * 3
+    assert recording.batches[0].example_B.all()
+    assert recording.batches[0].success_B.all()
+    assert recording.batches[0].reward_BT.sum(1).tolist() == [1.0] * 3
 
 
 def test_kept_demonstrations_come_back_after_a_kill_and_are_not_kept_where_nobody_asked(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, KEEPING)
     first = shop.learner()
-    first.keep_demonstrations()
+    keep_demonstrations(shop, first)
     ids = shop.deliver(3)
     first.take_in(limit=10)
     first.update()
@@ -248,15 +294,15 @@ def test_kept_demonstrations_come_back_after_a_kill_and_are_not_kept_where_nobod
     assert second.resume()
     assert held(second) == [*(f"demonstration-{n}" for n in range(6)), *ids]
     assert second.replay.priorities() == first.replay.priorities()
-    other = Workshop(tmp_path / "other", small_config(warm_start={"demonstrations": 6})).learner()
-    other.keep_demonstrations()
-    assert held(other) == []
+    other = Workshop(tmp_path / "other", small_config(warm_start={"demonstrations": 6}))
+    keep_demonstrations(other, learner := other.learner())
+    assert held(learner) == []
 
 
 def test_the_oldest_demonstrations_make_room_like_everything_else(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, replace(KEEPING, replay=replace(KEEPING.replay, capacity_steps=20)))
     learner = shop.learner()
-    learner.keep_demonstrations()
+    keep_demonstrations(shop, learner)
     shop.deliver(5)
     learner.take_in(limit=10)
     assert learner.replay.num_steps <= 20
@@ -266,60 +312,45 @@ def test_the_oldest_demonstrations_make_room_like_everything_else(tmp_path: Path
 # --- verdicts that are turned round ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("success", [True, False])
-def test_a_turned_verdict_turns_the_reward_too(success: bool) -> None:
-    episode = decided_episode(tiny_policy(), "judged", Played(success=success))
-    turned = misjudged(episode, 1.0)
-    assert turned.verdict.success is not success
-    assert turned.steps[-1].reward - episode.steps[-1].reward == (-1.0 if success else 1.0)
-    assert turned.steps[:-1] == episode.steps[:-1]
-    assert misjudged(episode, 0.0) is episode
-
-
-def test_the_id_decides_which_verdicts_are_turned_and_what_was_cut_off_keeps_its_own() -> None:
-    episodes = [make_trajectory(f"e{n}") for n in range(200)]
-    turned = [misjudged(episode, 0.2).id for episode in episodes if misjudged(episode, 0.2) != episode]
-    assert 20 <= len(turned) <= 60
-    assert turned == [misjudged(episode, 0.2).id for episode in episodes if misjudged(episode, 0.2) != episode]
-    cut = replace(episodes[0], ending=Ending.STEP_LIMIT)
-    assert misjudged(cut, 1.0) is cut
-
-
 def test_a_turned_verdict_is_what_the_learner_sees_and_the_store_keeps_the_true_one(tmp_path: Path) -> None:
-    shop, noting = Workshop(tmp_path, small_config(data={"outcome_flip": 1.0})), Noting()
+    shop, recording = Workshop(tmp_path, small_config(data={"outcome_flip": 1.0})), Recording()
     ids = shop.deliver(2, Played(success=True))
-    learner = shop.learner(noting)
+    learner = shop.learner(recording)
     learner.take_in(limit=10)
     learner.update()
-    assert not noting.lessons[0].success_B.any()
+    assert not recording.batches[0].success_B.any()
     assert all(shop.store.read(id).verdict.success for id in ids)
 
 
 # --- under other names ----------------------------------------------------------------------------------------------
 
 
-def test_a_failure_on_a_renamed_phone_gets_its_hindsight_again_in_a_next_life(tmp_path: Path) -> None:
+def test_a_failure_on_a_renamed_phone_keeps_its_hindsight_in_the_next_incarnation(tmp_path: Path) -> None:
     shop, episodes = Workshop(tmp_path, HINDSIGHT), strays(SUITE, 8, names=1030)
+    relabeller = shop.relabeller()
+    assert relabeller is not None
     for episode in episodes:
         shop.store.add(episode)
-    lives: list[dict[str, str]] = []
+        if (made := relabeller.relabel(episode)) is not None:
+            shop.store.add(made)
+    found: list[dict[str, str]] = []
     for _ in range(2):
-        learner = shop.learner(Noting())
+        learner = shop.learner(Recording())
         if not learner.resume():
             learner.take_in(limit=20)
             learner.save()
         drawn = learner.replay.sample(400)
-        lives.append({sample.id: sample.item.instruction for sample in drawn})
-    assert lives[0] == lives[1]
-    relabelled = {id: text for id, text in lives[0].items() if id.endswith("+hindsight")}
+        found.append({sample.id: sample.item.instruction for sample in drawn})
+    assert found[0] == found[1]
+    relabelled = {id: text for id, text in found[0].items() if id.endswith("+hindsight")}
     assert len(relabelled) >= 5
     for episode in episodes:
-        own = names_in(content(episode.task.phone, held_out=False))
+        own = names_in(content(setup_of(episode.task).phone, held_out=False))
         assert not any(name in relabelled.get(f"{episode.id}+hindsight", "") for name in own)
 
 
 def test_demonstrations_that_are_kept_keep_their_names_whatever_is_practised() -> None:
     practised = replace(KEEPING, tasks=replace(KEEPING.tasks, rename_share=1.0))
     assert demonstration_tasks(practised) == demonstration_tasks(KEEPING)
-    assert {task.names for task in demonstration_tasks(practised)} == {0}
-    assert make_feed(practised, seed="a").next().names > 0
+    assert {setup_of(task).names for task in demonstration_tasks(practised)} == {0}
+    assert setup_of(make_feed(practised, find_suite(practised.tasks), seed="a").next()).names > 0

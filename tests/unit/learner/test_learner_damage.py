@@ -7,7 +7,7 @@ from pathlib import Path
 from support.learners import Workshop
 
 
-def test_an_episode_that_cannot_be_read_is_passed_over_and_counted(tmp_path: Path) -> None:
+def test_an_episode_that_cannot_be_read_is_skipped_and_counted(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     ids = shop.deliver(4)
     next(tmp_path.glob(f"experience/episodes/*/{ids[1]}.ep")).unlink()
@@ -19,7 +19,7 @@ def test_an_episode_that_cannot_be_read_is_passed_over_and_counted(tmp_path: Pat
     assert shop.store.audit().missing == (ids[1], ids[2])
 
 
-def test_an_episode_that_was_held_and_came_to_harm_does_not_stop_the_next_life(tmp_path: Path) -> None:
+def test_an_episode_that_was_held_and_came_to_harm_does_not_stop_the_next_incarnation(tmp_path: Path) -> None:
     shop = Workshop(tmp_path)
     ids = shop.deliver(3)
     first = shop.learner()

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from distrl.errors import OutOfMemory, RoleCrashed
+from distrl.learner.checkpoint import from_files
 from distrl.learner.loop import Learner
 from distrl.learner.update import MOST_IN_A_ROW
 from distrl.policies.base import Policy
 from distrl.policies.pointer.policy import PointerPolicy
-from support.faltering import Faltering, no_numbers, no_room
-from support.learners import Noting, Workshop, small_config
-from support.lessons import Played, screens
+from support.batches import Played, screens
+from support.faltering import Faltering, all_nan, out_of_memory
+from support.learners import Recording, Workshop, small_config
 
 EMPTY_HANDED = 6
 """Turns of the circle that are enough to see that nothing more happens."""
@@ -96,7 +97,7 @@ def test_an_update_changes_the_policy_and_says_what_it_measured(tmp_path: Path) 
 
 
 def test_while_the_critic_warms_up_the_policy_stays_as_it_was(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, small_config(algorithm={"critic_warmup_updates": 3}))
+    shop = Workshop(tmp_path, small_config(algorithm={"aride": {"critic_warmup_updates": 3}}))
     shop.deliver(6, Played(success=True, invalid=(1,)))
     learner = shop.learner()
     entropies, values = opinion(shop.policy)
@@ -119,17 +120,17 @@ def test_idle_time_is_the_share_without_anything_to_learn(tmp_path: Path) -> Non
 # --- prioritised replay ---------------------------------------------------------------------------------------------
 
 
-def test_lessons_are_drawn_by_priority(tmp_path: Path) -> None:
+def test_batches_are_drawn_by_priority(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 40}, replay={"alpha": 1.0, "beta": 0.4}))
     shop.deliver(9, Played(priority=0.01))
     shop.deliver(1, Played(priority=100.0, success=True))
     shop.deliver(9, Played(priority=0.01))
-    noting = Noting()
-    turn(shop.learner(noting), 1)
-    (lesson,) = noting.lessons
-    assert int(lesson.success_B.sum()) >= 36
+    recording = Recording()
+    turn(shop.learner(recording), 1)
+    (batch,) = recording.batches
+    assert int(batch.success_B.sum()) >= 36
     # What is drawn too often weighs less than what is drawn too seldom.
-    common, rare = lesson.weight_B[lesson.success_B > 0], lesson.weight_B[lesson.success_B == 0]
+    common, rare = batch.weight_B[batch.success_B > 0], batch.weight_B[batch.success_B == 0]
     assert not len(rare) or float(common.max()) < float(rare.min())
 
 
@@ -137,7 +138,7 @@ def test_priorities_are_refreshed_with_what_the_algorithm_found(tmp_path: Path) 
     weights = {"td_weight": 50.0, "success_weight": 0.0}
     shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 60}, replay=weights))
     dull, surprising = shop.deliver(1), shop.deliver(1, Played(success=True))
-    learner = shop.learner(Noting())
+    learner = shop.learner(Recording())
     learner.take_in(limit=10)
     assert set(learner.replay.priorities().values()) == {1.0}
     learner.update()
@@ -148,7 +149,7 @@ def test_priorities_are_refreshed_with_what_the_algorithm_found(tmp_path: Path) 
 def test_what_was_not_drawn_keeps_its_priority(tmp_path: Path) -> None:
     shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 1}))
     ids = shop.deliver(6)
-    learner = shop.learner(Noting())
+    learner = shop.learner(Recording())
     learner.take_in(limit=10)
     learner.update()
     kept = [id for id in ids if learner.replay.priorities()[id] == 1.0]
@@ -162,7 +163,7 @@ def test_the_versions_on_the_steps_decide_what_is_too_stale_to_learn_from(tmp_pa
     shop = Workshop(tmp_path, small_config(replay={"max_staleness": 2}))
     shop.deliver(3, Played(version=0))
     fresh = shop.deliver(1, Played(version=2))
-    learner = shop.learner(Noting())
+    learner = shop.learner(Recording())
     learner.take_in(limit=10)
     for version in range(4):
         learner.publish()
@@ -315,19 +316,20 @@ def test_a_run_begins_with_version_zero_and_ends_with_everything_taken_in_publis
     assert shop.newest_version() == learner.version == 1
     saved = shop.checkpoints.newest()
     assert saved is not None
-    assert (saved.state.episodes, saved.state.updates) == (5, learner.updates)
+    state = from_files(saved).state
+    assert (state.episodes, state.updates) == (5, learner.updates)
     assert shop.hearer.last == "done"
 
 
-# --- what is no number ----------------------------------------------------------------------------------------------
+# --- NaN and infinity ----------------------------------------------------------------------------------------------
 
 
-def sound(policy: Policy[Any]) -> bool:
+def all_finite(policy: Policy[Any]) -> bool:
     return all(bool(weights.isfinite().all()) for weights in policy.network.parameters())
 
 
-def test_an_update_whose_loss_is_no_number_is_left_out_and_counted_also_in_the_next_life(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, policy=lambda: Faltering({1}, no_numbers))
+def test_an_update_whose_loss_is_nan_is_skipped_and_counted_also_after_a_restart(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering({1}, all_nan))
     shop.deliver(4)
     learner = shop.learner()
     learner.take_in(limit=4)
@@ -335,46 +337,46 @@ def test_an_update_whose_loss_is_no_number_is_left_out_and_counted_also_in_the_n
     before, priorities = shop.policy.dump(), learner.replay.priorities()
     learner.update()
     assert (shop.policy.dump(), learner.replay.priorities()) == (before, priorities)
-    assert (learner.updates, learner.left_out) == (2, 1)
-    assert shop.hearer.last == "leaving out update 2: its loss or its gradient is no number"
+    assert (learner.updates, learner.skipped_updates) == (2, 1)
+    assert shop.hearer.last == "skipping update 2: its loss or its gradient is non-finite"
     learner.update()
     assert shop.policy.dump() != before
     assert learner.replay.priorities() != priorities
-    assert sound(shop.policy)
+    assert all_finite(shop.policy)
     learner.save()
     again = shop.learner()
     assert again.resume()
-    assert (again.updates, again.left_out) == (3, 1)
+    assert (again.updates, again.skipped_updates) == (3, 1)
 
 
-def test_learning_ends_with_the_cause_after_many_updates_in_a_row_that_are_no_numbers(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, policy=lambda: Faltering(range(2, 1000), no_numbers))
+def test_learning_ends_with_the_cause_after_many_nan_updates_in_a_row(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering(range(2, 1000), all_nan))
     shop.deliver(60)
     learner = shop.learner()
     with pytest.raises(RoleCrashed, match=r"(?s)last 20 updates.*learner\.learning_rate.*--resume"):
         turn(learner, 60)
-    assert (learner.left_out, sound(shop.policy)) == (MOST_IN_A_ROW, True)
+    assert (learner.skipped_updates, all_finite(shop.policy)) == (MOST_IN_A_ROW, True)
 
 
-# --- too little memory ----------------------------------------------------------------------------------------------
+# --- out of memory--- ----------------------------------------------------------------------------------------------
 
 
-def test_an_update_that_does_not_fit_into_memory_is_left_out_and_learning_goes_on(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, policy=lambda: Faltering({1}, no_room))
+def test_an_update_that_does_not_fit_into_memory_is_skipped_and_learning_goes_on(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path, policy=lambda: Faltering({1}, out_of_memory))
     shop.deliver(4)
     learner = shop.learner()
     learner.take_in(limit=4)
     learner.update()
     before = shop.policy.dump()
     learner.update()
-    assert (shop.policy.dump(), learner.updates, learner.left_out) == (before, 2, 1)
-    assert shop.hearer.last.startswith("leaving out update 2: the GPU ran out of memory")
+    assert (shop.policy.dump(), learner.updates, learner.skipped_updates) == (before, 2, 1)
+    assert shop.hearer.last.startswith("skipping update 2: the GPU ran out of memory")
     learner.update()
     assert shop.policy.dump() != before
 
 
 def test_learning_ends_with_the_setting_to_lower_where_no_update_fits_into_memory(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, policy=lambda: Faltering(range(1000), no_room))
+    shop = Workshop(tmp_path, policy=lambda: Faltering(range(1000), out_of_memory))
     shop.deliver(60)
     with pytest.raises(OutOfMemory, match=r"try: --learner\.batch_trajectories 1"):
         turn(shop.learner(), 60)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.errors import UsageError
+from distrl.policies.dialects import DIALECTS, dialect
 from distrl.policies.dialects.base import LONGEST_TEXT, Dialect, Screen
-from distrl.policies.dialects.catalogue import DIALECTS, dialect
-from distrl.policies.dialects.reference import SAMPLES, unsayable
-from distrl.policies.dialects.scrolls import Direction, direction_from_middle, direction_of, scroll
+from distrl.policies.dialects.parsing import Direction, direction_from_middle, direction_of, scroll
+from distrl.policies.dialects.reference import SAMPLES, inexpressible
 from distrl.policies.pointer.grammar import PLAIN
 from distrl.tasks.sim.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed
@@ -66,7 +66,7 @@ def test_what_a_dialect_says_it_understands_up_to_its_precision(each: Dialect, a
 
 @every_dialect
 def test_each_dialect_lacks_words_for_exactly_these_actions(each: Dialect) -> None:
-    assert unsayable(each) == UNSAYABLE[each.name]
+    assert inexpressible(each) == UNSAYABLE[each.name]
 
 
 @every_dialect

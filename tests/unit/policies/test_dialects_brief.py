@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from distrl.policies.dialects import dialect
 from distrl.policies.dialects.base import Screen
-from distrl.policies.dialects.catalogue import dialect
 from distrl.types import Bounds, Finish, LongPress, Tap, UiElement, Unparsed
 
 WIFI = UiElement(bounds=Bounds(0.0, 0.0, 1.0, 0.1), text="Wi-Fi", class_name="Switch")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from distrl.policies.dialects import dialect
 from distrl.policies.dialects.base import Screen
-from distrl.policies.dialects.catalogue import dialect
-from distrl.policies.dialects.scrolls import scroll
+from distrl.policies.dialects.parsing import scroll
 from distrl.types import Action, Bounds, Finish, LongPress, Press, Swipe, Tap, TypeText, UiElement, Unparsed, Wait
 
 PHONE = Screen(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from distrl.policies.dialects import DIALECTS
 from distrl.policies.dialects.base import KEPT, LONGEST, Dialect
-from distrl.policies.dialects.catalogue import DIALECTS
 from distrl.types import Action, LongPress, Swipe, Tap, TypeText, Unparsed
 from support.dialects import PICTURE, actions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from distrl.policies.dialects.catalogue import DIALECTS
+from distrl.policies.dialects import DIALECTS
 from distrl.policies.dialects.reference import PICTURE, SAMPLES, reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "dialects.md"

@@ -11,7 +11,7 @@ from distrl.policies.pixel.features import PAST, read_past, read_text
 from distrl.policies.pixel.grammar import KINDS, POINTING, TYPE, grid_of, to_action, to_choice
 from distrl.policies.pointer.words import read
 from distrl.types import Action, Finish, LongPress, Observation, Past, Press, Swipe, Tap, TypeText, UiElement, Unparsed
-from support.lessons import shown_by_the_oracle
+from support.batches import shown_by_the_oracle
 
 FULL = grid_of(PixelConfig())
 SEEN = Observation(instruction="Text Zoë “good luck” today")
@@ -67,7 +67,7 @@ def test_what_is_chosen_is_what_is_done() -> None:
         assert to_choice(to_action(choice, SEEN, FULL), SEEN, FULL, NUM_WORDS) == choice
 
 
-def test_the_oracle_does_nothing_that_cannot_be_said_but_answer_questions() -> None:
+def test_the_oracle_does_nothing_inexpressible_but_answer_questions() -> None:
     for observation, action in shown_by_the_oracle(16):
         num_words = read_text(observation.instruction, PixelConfig().text_bytes).num_words
         answers = isinstance(action, Finish) and bool(action.answer)
@@ -96,7 +96,7 @@ def test_words_are_found_again_among_the_bytes() -> None:
     assert text.word_L[4] == 0
 
 
-def test_history_tells_what_was_done_and_where_and_never_what_an_element_said() -> None:
+def test_history_holds_what_was_done_and_where_and_never_the_text_of_an_element() -> None:
     recent = (
         Past(action=Tap(0.5, 0.5), target="Zoë"),
         Past(action=TypeText("good luck"), target="good luck", valid=False),

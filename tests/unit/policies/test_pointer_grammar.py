@@ -26,7 +26,7 @@ from distrl.types import (
     UiElement,
     Unparsed,
 )
-from support.lessons import SUITES, UNRULY, some_tasks
+from support.batches import PERTURBED, SUITES, some_tasks
 
 TASKS = 160
 SHOPPING_LIST = Observation(
@@ -58,7 +58,7 @@ def same_words(left: str, right: str) -> bool:
 @pytest.mark.parametrize("name", SUITES)
 def test_every_action_of_the_oracle_can_be_said_and_does_the_same_to_the_phone(name: str) -> None:
     for task in some_tasks(name, TASKS):
-        played = play_oracle(task, UNRULY)
+        played = play_oracle(task, PERTURBED)
         assert played.verdict.success
         for before, after, action in zip(played.states[:-1], played.states[1:], played.actions, strict=True):
             again = said_again(task, before, action)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from distrl.config.schema import PolicyConfig
+from distrl.config.schema import PointerConfig
 from distrl.errors import StoreError
-from distrl.policies.base import Scores
-from distrl.policies.pointer.features import encode, rename
+from distrl.policies.base import PolicyContext, Scores
+from distrl.policies.pointer.features import encode, swap_words
 from distrl.policies.pointer.grammar import KINDS, POINTING, TYPE, Choice, to_action
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.policies.pointer.words import read
@@ -25,7 +25,7 @@ from distrl.types import (
     UiElement,
     Unparsed,
 )
-from support.lessons import screens, shown_by_the_oracle, tiny_policy
+from support.batches import screens, shown_by_the_oracle, tiny_policy
 
 
 def element(text: str, row: int = 0, **rest: object) -> UiElement:
@@ -100,7 +100,7 @@ def test_what_was_decided_is_scored_the_same_by_the_same_weights() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_chances_of_everything_that_can_be_said_sum_to_one_and_give_the_exact_entropy(seed: int) -> None:
+def test_probabilities_of_everything_that_can_be_chosen_sum_to_one_and_give_the_exact_entropy(seed: int) -> None:
     policy = tiny_policy(seed, spread=0.4)
     for seen in [SMALL, *screens(6)]:
         choices = all_choices(seen)
@@ -220,24 +220,24 @@ def test_the_switch_for_string_matching_reaches_the_policy() -> None:
     assert not tiny_policy(string_match=False).encode(SMALL).word_features_IF.any()
 
 
-def test_renaming_swaps_shared_words_everywhere_at_once_and_leaves_the_rest() -> None:
+def test_word_swaps_replace_shared_words_everywhere_at_once_and_leaves_the_rest() -> None:
     item = encode(SMALL, string_match=True)
-    renamed = rename(item, 1.0, np.random.default_rng(0))
+    renamed = swap_words(item, 1.0, np.random.default_rng(0))
     # "mail" stands in the instruction (last) and on the first element.
     assert renamed.words_I[-1] == renamed.element_words_EW[0, 0] != item.words_I[-1]
     assert np.array_equal(renamed.words_I[:-1], item.words_I[:-1])
     assert np.array_equal(renamed.element_words_EW[1:], item.element_words_EW[1:])
     assert np.array_equal(renamed.element_words_EW == 0, item.element_words_EW == 0)
-    assert rename(item, 0.0, np.random.default_rng(0)) is item
+    assert swap_words(item, 0.0, np.random.default_rng(0)) is item
 
 
 def test_decisions_are_made_on_the_words_as_they_are() -> None:
-    policy = PointerPolicy(PolicyConfig(width=16, layers=1, rename_share=1.0), seed=0)
+    policy = PointerPolicy(PointerConfig(width=16, layers=1, word_swap_share=1.0), PolicyContext())
     assert len({decision.logp for decision in decide(policy, [SMALL] * 5, temperature=0.0)}) == 1
 
 
 def test_the_default_policy_has_under_a_million_parameters() -> None:
-    policy = PointerPolicy(PolicyConfig(), seed=0)
+    policy = PointerPolicy(PointerConfig(), PolicyContext())
     assert sum(weights.numel() for weights in policy.network.parameters()) < 1_000_000
 
 
@@ -253,11 +253,11 @@ def test_weights_survive_dump_and_restore_bit_by_bit() -> None:
     assert decide(first, seen) == decide(second, seen)
 
 
-@pytest.mark.parametrize("other", [PolicyConfig(width=32, layers=1), PolicyConfig(width=16, layers=2)])
-def test_weights_of_another_architecture_are_refused_by_name(other: PolicyConfig) -> None:
+@pytest.mark.parametrize("other", [PointerConfig(width=32, layers=1), PointerConfig(width=16, layers=2)])
+def test_weights_of_another_architecture_are_refused_by_name(other: PointerConfig) -> None:
     policy = tiny_policy()
     with pytest.raises(StoreError, match=r"v000007\.safetensors holds weights of another architecture") as caught:
-        policy.restore(PointerPolicy(other, seed=0).dump(), source="v000007.safetensors")
+        policy.restore(PointerPolicy(other, PolicyContext()).dump(), source="v000007.safetensors")
     assert "width 16 with 1 layers" in str(caught.value)
     assert caught.value.fix
 

@@ -13,7 +13,8 @@ from distrl.config.schema import FaultConfig
 from distrl.devices.sim.device import SimDevice
 from distrl.errors import DeviceError, DeviceLost
 from distrl.rollout.batching import all_or_first_error
-from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode, target_of
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode
+from distrl.rollout.observing import target_of
 from distrl.tasks.sim.oracle import play_oracle
 from distrl.types import (
     Action,
@@ -40,6 +41,7 @@ from support.rollouts import (
     make_batcher,
     make_tools,
 )
+from support.rollouts import play as play_judged
 
 
 def decision(action: Action) -> Decision:
@@ -51,7 +53,7 @@ async def go_back(seen: Observation) -> tuple[Decision, int]:
 
 
 def play(device: SimDevice, task: Task, tools: EpisodeTools | None = None, limits: EpisodeLimits = LIMITS) -> Played:
-    return asyncio.run(run_episode("e1", device, task, tools or make_tools(go_back), limits))
+    return asyncio.run(play_judged("e1", device, task, tools or make_tools(go_back), limits))
 
 
 def by_oracle(task: Task) -> EpisodeTools:
@@ -79,13 +81,13 @@ def test_an_episode_that_succeeds_earns_one_at_its_last_step_and_has_nothing_aft
     assert (found.id, found.device, played.lost) == ("e1", "phone-0", "")
 
 
-def test_an_observation_holds_the_recent_actions_and_a_wasted_step_costs_a_little() -> None:
+def test_an_observation_holds_the_recent_actions_and_a_no_op_step_costs_a_little() -> None:
     found = play(a_phone(), a_task(max_steps=9), limits=replace(LIMITS, history=3)).trajectory
     assert found is not None
     assert [len(step.observation.recent) for step in found.steps] == [0, 1, 2, 3, 3, 3, 3, 3, 3]
-    wasted = [step for step in found.steps if not (step.valid and step.changed)]
-    assert wasted  # there is no way back from the home screen
-    assert {step.reward for step in wasted} == {-LIMITS.repeat_penalty}
+    noop_steps = [step for step in found.steps if not (step.valid and step.changed)]
+    assert noop_steps  # there is no way back from the home screen
+    assert {step.reward for step in noop_steps} == {-LIMITS.repeat_penalty}
 
 
 def test_an_episode_out_of_steps_is_cut_off_with_what_was_seen_last() -> None:
@@ -110,7 +112,7 @@ def test_an_episode_over_its_budget_is_cut_off_bootstrapped_and_kept() -> None:
 
 def test_an_episode_ends_after_its_step_when_whoever_runs_it_wants_to_end() -> None:
     cuts = iter([False, False, True])
-    found = play(a_phone(), a_task(), replace(make_tools(go_back), cut=lambda: next(cuts))).trajectory
+    found = play(a_phone(), a_task(), replace(make_tools(go_back), stopping=lambda: next(cuts))).trajectory
     assert found is not None
     assert (found.ending, len(found.steps), found.last_value) == (Ending.TIME_LIMIT, 2, VALUE)
 
@@ -139,7 +141,7 @@ def test_a_device_lost_in_the_middle_leaves_the_steps_before_it() -> None:
 
 
 def test_a_step_whose_result_nobody_saw_is_not_kept() -> None:
-    played = play(OddPhone("observe", 4, break_down), a_task())
+    played = play(OddPhone("capture", 4, break_down), a_task())
     found = played.trajectory
     assert found is not None
     assert (played.lost, found.ending) == ("gone", Ending.DEVICE_LOST)
@@ -196,11 +198,11 @@ def test_a_device_in_the_middle_of_something_can_be_hurried() -> None:
             stuck.set()
             await asyncio.Event().wait()
 
-        tools = replace(make_tools(go_back), cut=lambda: cutting)
+        tools = replace(make_tools(go_back), stopping=lambda: cutting)
         playing = asyncio.create_task(run_episode("e1", OddPhone("perform", 3, hang), a_task(), tools, LIMITS))
         await stuck.wait()
         cutting = True
-        for deadline in tools.waits:
+        for deadline in tools.deadlines:
             deadline.reschedule(0.0)
         return await playing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from distrl.rollout.lockstep import LockStep
+from distrl.rollout.rounds import LockStep
 from distrl.types import Decision, Observation, Press
 from support.faketime import FakeTime, play, settle
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distrl.experience.claims import Claims, forget_claims
 from distrl.rollout.rounds import LOOK_AGAIN_S, Claim, Delivered, EqualShares, NoRounds, SharedRound, share_of
+from distrl.transport.files import FileClaims, forget_claims
 
 LIFETIME_S = 100.0
 
@@ -21,8 +21,8 @@ class Run:
         self.now_s = 1000.0
 
     def worker(self, name: str) -> SharedRound:
-        """A new life of a worker."""
-        claims = Claims(self.path, name, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
+        """A new incarnation of a worker."""
+        claims = FileClaims(self.path, name, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
         return SharedRound(self.episodes, claims, self.stored.count, clock=lambda: self.now_s)
 
     def deliver(self, rounds: SharedRound, claim: Claim) -> None:
@@ -126,7 +126,7 @@ def test_a_session_begins_without_the_claims_of_the_one_before(tmp_path: Path) -
 
 
 def test_a_claim_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) -> None:
-    claims = Claims(tmp_path / "round.sqlite", "worker-0", lifetime_s=LIFETIME_S)
+    claims = FileClaims(tmp_path / "round.sqlite", "worker-0", lifetime_s=LIFETIME_S)
 
     def break_down() -> int:
         raise ZeroDivisionError
@@ -149,7 +149,7 @@ def test_equal_shares_add_up_to_the_round(workers: int, episodes: int, shares: l
         assert str(share) in rounds.refusal
 
 
-def test_an_equal_share_counts_what_an_earlier_life_delivered_and_gives_out_again_what_came_to_nothing() -> None:
+def test_an_equal_share_counts_what_an_earlier_incarnation_delivered_and_gives_out_again_what_came_to_nothing() -> None:
     rounds = EqualShares(6, {3: 4}.get)  # type: ignore[arg-type]
     first, second = rounds.claim(3, 16)
     rounds.settle(first, delivered=True)

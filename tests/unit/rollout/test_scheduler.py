@@ -7,17 +7,23 @@ from msgspec.structs import replace
 
 from distrl.config.load import load_config
 from distrl.errors import TaskError
-from distrl.rollout.scheduler import Admission, Portion, Standing, TaskFeed, VersionPace
+from distrl.rollout.scheduler import Admission, AdmissionRequest, Portion, TaskFeed, VersionRate
+from distrl.tasks.base import split_of, tasks_of
 from distrl.tasks.sim.suites import suite
-from distrl.tasks.sim.templates import Suite, split_of
-from distrl.types import Split
+from distrl.tasks.sim.templates import SimSuite
+from distrl.types import SimSetup, Split, Task
 from support.rollouts import SUITE
 
-SMALL = Suite("small", suite(SUITE).templates, sizes={"train": 12, "tune": 3, "test": 3})
+SMALL = SimSuite("small", suite(SUITE).templates, sizes={"train": 12, "tune": 3, "test": 3})
 
 
-def standing(*, held: int = 5, latest: int = 5) -> Standing:
-    return Standing(held=held, latest=latest)
+def names_of(task: Task) -> int:
+    assert isinstance(task.setup, SimSetup)
+    return task.setup.names
+
+
+def request(*, held: int = 5, latest: int = 5) -> AdmissionRequest:
+    return AdmissionRequest(held=held, latest=latest)
 
 
 def strict(max_staleness: int, *, mode: str = "async") -> Admission:
@@ -47,7 +53,7 @@ def test_the_seed_decides_the_order() -> None:
 
 def test_longer_tasks_are_left_out() -> None:
     feed = TaskFeed(SMALL, "train", seed="a", portion=Portion(max_oracle_steps=4))
-    assert all(len(feed.next().route) <= 4 for _ in range(30))
+    assert all(feed.next().oracle_steps <= 4 for _ in range(30))
 
 
 def test_a_limit_that_no_task_meets_is_refused_and_does_not_hang() -> None:
@@ -60,7 +66,7 @@ def test_a_share_of_the_tasks_comes_under_made_up_names_and_the_order_is_each_se
         feed = TaskFeed(SMALL, split, seed="a", portion=Portion(rename_share=rename_share))
         tasks = [feed.next() for _ in range(36)]
         assert all(task.split == split == split_of(task.instruction) for task in tasks)
-        return sum(task.names > 0 for task in tasks) / 36
+        return sum(names_of(task) > 0 for task in tasks) / 36
 
     assert share(0.0) == 0.0
     assert 0.2 < share(0.5) < 0.8
@@ -73,17 +79,17 @@ def test_a_task_that_comes_again_has_other_names_and_its_group_has_the_same() ->
     tasks = [feed.next() for _ in range(48)]
     assert tasks[::2] == tasks[1::2]
     assert len({task.id for task in tasks}) == 24
-    assert {task.id.partition("+")[0] for task in tasks} == {task.id for task in SMALL.tasks("train")}
+    assert {task.id.partition("+")[0] for task in tasks} == {task.id for task in tasks_of(SMALL, "train")}
 
 
 def test_nobody_starts_before_the_first_weights() -> None:
-    assert "first weights" in Admission(load_config()).refusal(standing(held=-1, latest=-1))
+    assert "first weights" in Admission(load_config()).refusal(request(held=-1, latest=-1))
 
 
 @pytest.mark.parametrize(("behind", "admitted"), [(0, True), (8, True), (9, False)])
 def test_nobody_starts_with_weights_whose_data_could_only_come_too_old(behind: int, admitted: bool) -> None:
     admission = Admission(load_config(None, {"replay.max_staleness": 8}))
-    assert (admission.refusal(standing(latest=5 + behind)) == "") is admitted
+    assert (admission.refusal(request(latest=5 + behind)) == "") is admitted
 
 
 @pytest.mark.parametrize(
@@ -103,44 +109,44 @@ def test_an_episode_starts_only_where_its_data_is_expected_in_time(
     behind: int, versions_per_s: float, usual_s: float, admitted: bool
 ) -> None:
     admission = strict(8)
-    stand = Standing(
+    asked = AdmissionRequest(
         held=5, latest=5 + behind, running=3, versions_per_s=versions_per_s, usual_s=usual_s
     )  # fmt: skip
-    said = admission.refusal(stand)
+    said = admission.refusal(asked)
     assert (said == "") is admitted
     assert admitted or "slower versions" in said
 
 
 def test_where_nothing_runs_one_episode_starts_with_fresh_weights_however_fast_versions_come() -> None:
     admission = strict(8)
-    stand = Standing(held=5, latest=5, running=0, versions_per_s=50.0, usual_s=10.0)
-    assert admission.refusal(stand) == ""
-    assert admission.refusal(replace(stand, running=1)) != ""
-    assert admission.refusal(replace(stand, latest=6)) != ""  # fresh weights first: they are there to be loaded
+    asked = AdmissionRequest(held=5, latest=5, running=0, versions_per_s=50.0, usual_s=10.0)
+    assert admission.refusal(asked) == ""
+    assert admission.refusal(replace(asked, running=1)) != ""
+    assert admission.refusal(replace(asked, latest=6)) != ""  # fresh weights first: they are there to be loaded
 
 
 def test_a_bound_of_0_does_not_hold_back_episodes_that_usually_end_before_the_next_version() -> None:
     admission = strict(0)
-    stand = Standing(held=5, latest=5, running=3, versions_per_s=0.1, usual_s=9.0)
-    assert admission.refusal(stand) == ""
-    assert admission.refusal(replace(stand, usual_s=11.0)) != ""
+    asked = AdmissionRequest(held=5, latest=5, running=3, versions_per_s=0.1, usual_s=9.0)
+    assert admission.refusal(asked) == ""
+    assert admission.refusal(replace(asked, usual_s=11.0)) != ""
 
 
 def test_in_sync_mode_the_barrier_decides_and_not_the_pace() -> None:
-    stand = Standing(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
-    assert strict(0, mode="sync").refusal(stand) == ""
-    assert strict(0).refusal(stand) != ""
+    asked = AdmissionRequest(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
+    assert strict(0, mode="sync").refusal(asked) == ""
+    assert strict(0).refusal(asked) != ""
 
 
 def test_nobody_waits_for_slower_versions_where_a_success_is_kept_however_stale() -> None:
-    stand = Standing(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
+    asked = AdmissionRequest(held=5, latest=5, running=3, versions_per_s=1.0, usual_s=90.0)
     keeping = Admission(load_config(None, {"replay.max_staleness": 8, "replay.keep_successes": True}))
-    assert keeping.refusal(stand) == ""
-    assert "too stale" in keeping.refusal(replace(stand, latest=14)), "newer weights are there to be loaded"
+    assert keeping.refusal(asked) == ""
+    assert "too stale" in keeping.refusal(replace(asked, latest=14)), "newer weights are there to be loaded"
 
 
 def test_the_pace_is_that_of_the_last_versions_and_falls_while_none_comes() -> None:
-    pace = VersionPace()
+    pace = VersionRate()
     assert pace.per_s(0.0) == 0.0
     pace.note(-1, 1.0)
     pace.note(0, 5.0)

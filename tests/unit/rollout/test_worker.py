@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import FaultConfig
 from distrl.errors import StoreError
-from distrl.experience.claims import Claims
 from distrl.rollout import outbox
-from distrl.rollout.lockstep import LockStep
-from distrl.rollout.rounds import EqualShares, SharedRound
+from distrl.rollout.outbox import Spool
+from distrl.rollout.rounds import EqualShares, LockStep, SharedRound
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.telemetry.events import read_events
+from distrl.transport.files import FileClaims
 from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory
 from support.rollouts import HANGS_S, LIMITS, Kept, OddPhone, Published, ScriptedPolicy, a_phone, make_parts, until
 from support.trajectories import make_trajectory
@@ -65,15 +66,15 @@ def make(folder: Path, *, phones: int = 4, policy: Any = None, weights: Publishe
 
 def test_every_episode_is_kept_once_acknowledged_and_counted(tmp_path: Path) -> None:
     parts = make(tmp_path)
-    worker = run(parts, lambda worker: worker.tally.episodes >= 20)
+    worker = run(parts, lambda worker: worker.counts.episodes >= 20)
     kept = kept_by(parts).trajectories
-    assert len({trajectory.id for trajectory in kept}) == len(kept) == worker.tally.episodes >= 20
+    assert len({trajectory.id for trajectory in kept}) == len(kept) == worker.counts.episodes >= 20
     assert {trajectory.worker for trajectory in kept} == {"worker-0"}
     assert len({trajectory.device for trajectory in kept}) == 4
     acknowledged = logged(tmp_path, "acknowledged")
     assert acknowledged == [trajectory.id for trajectory in kept]
     assert logged(tmp_path, "finished") == acknowledged
-    assert worker.tally.steps == sum(len(trajectory.steps) for trajectory in kept)
+    assert worker.counts.steps == sum(len(trajectory.steps) for trajectory in kept)
     assert worker.num_playing == 0
 
 
@@ -86,7 +87,7 @@ def test_new_weights_are_taken_while_episodes_run_and_none_is_dropped(tmp_path: 
 
     parts = make(tmp_path, policy=ScriptedPolicy(act), weights=weights)
     sink = kept_by(parts)
-    run(parts, lambda worker: worker.tally.episodes >= 30)
+    run(parts, lambda worker: worker.counts.episodes >= 30)
     steps = [[step.version for step in trajectory.steps] for trajectory in sink.trajectories]
     assert all(versions == sorted(versions) for versions in steps)
     assert all(
@@ -105,14 +106,14 @@ def test_a_worker_waits_for_the_first_weights_and_says_so(tmp_path: Path) -> Non
     assert kept_by(parts).trajectories == []
 
 
-def test_what_still_runs_at_the_end_is_cut_off_and_kept(tmp_path: Path) -> None:
+def test_what_still_runs_at_the_end_is_truncated_and_kept(tmp_path: Path) -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 
     parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [OddPhone("perform", 4, hang)])
     worker = run(parts, lambda worker: parts.batcher.num_decisions == 4)
     (found,) = kept_by(parts).trajectories
-    assert (found.ending, len(found.steps), worker.tally.cut) == (Ending.TIME_LIMIT, 3, 1)
+    assert (found.ending, len(found.steps), worker.counts.truncated) == (Ending.TIME_LIMIT, 3, 1)
     assert found.last is not None
     assert not [event for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "device_lost"]
 
@@ -129,7 +130,7 @@ def test_a_frozen_device_is_given_back_as_lost_and_the_others_play_on(tmp_path: 
     devices = [a_phone("bad", faults=FROZEN), a_phone("good")]
     parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices)
     parts = replace(parts, limits=replace(LIMITS, step_deadline_s=0.02))
-    worker = run(parts, lambda worker: worker.tally.losses >= 2 and worker.tally.episodes >= 20)
+    worker = run(parts, lambda worker: worker.counts.losses >= 2 and worker.counts.episodes >= 20)
     assert {trajectory.device for trajectory in kept_by(parts).trajectories} == {"good"}
     lost = [event for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "device_lost"]
     assert {event["device"] for event in lost} == {"bad"}
@@ -139,7 +140,7 @@ def test_a_frozen_device_is_given_back_as_lost_and_the_others_play_on(tmp_path: 
 def test_a_phone_that_fails_on_purpose_is_seen_recovering(tmp_path: Path) -> None:
     faults = FaultConfig(fail_device="p0", fail_after_steps=6)
     parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), [a_phone("p0", faults=faults)])
-    run(parts, lambda worker: worker.tally.episodes >= 5)
+    run(parts, lambda worker: worker.counts.episodes >= 5)
     kept = kept_by(parts).trajectories
     assert [trajectory.ending for trajectory in kept[:4]] == [
         Ending.FINISHED,
@@ -197,12 +198,12 @@ def test_a_phone_plays_on_while_the_store_is_still_writing(tmp_path: Path) -> No
         return enough
 
     worker = run(parts, three_more_are_finished)
-    assert worker.tally.episodes >= 4
+    assert worker.counts.episodes >= 4
     assert logged(tmp_path, "acknowledged") == [trajectory.id for trajectory in kept_by(parts).trajectories]
 
 
 def test_where_too_many_wait_to_be_stored_the_lanes_wait_too_and_say_so(tmp_path: Path) -> None:
-    parts = replace(make(tmp_path, phones=3), backlog=2)
+    parts = replace(make(tmp_path, phones=3), backlog=2, judge_at_once=3)
     gate = Gate(parts)
     seen: list[int] = []
 
@@ -212,10 +213,10 @@ def test_where_too_many_wait_to_be_stored_the_lanes_wait_too_and_say_so(tmp_path
             seen.append(worker.num_storing)
         elif held_up:
             gate.open()
-        return worker.tally.episodes >= 10
+        return worker.counts.episodes >= 10
 
     run(parts, all_lanes_wait)
-    assert set(seen) == {2 + 3}  # two that may wait, and the one that each lane waits with
+    assert set(seen) == {2 + 3}  # two that may wait, and those three that were judged since
 
 
 def test_a_worker_ends_when_all_that_it_finished_is_stored(tmp_path: Path) -> None:
@@ -274,15 +275,72 @@ def test_a_store_that_fails_ends_the_worker_also_where_its_lanes_wait_for_room(t
     assert logged(tmp_path, "acknowledged") == []
 
 
-def test_a_store_that_hangs_is_named_and_does_not_hold_up_the_end(
+def with_large_spool(parts: WorkerParts, folder: Path) -> WorkerParts:
+    return replace(parts, store_deadline_s=0.05, spool=Spool(folder / "spool", capacity=10_000))
+
+
+def test_a_store_that_hangs_is_named_and_the_worker_plays_on_with_its_spool(tmp_path: Path) -> None:
+    parts = with_large_spool(make(tmp_path, phones=1), tmp_path)
+    kept, answering = kept_by(parts), threading.Event()
+
+    def hang(trajectory: Trajectory) -> None:
+        if len(kept.trajectories) == 2:
+            assert answering.wait(HANGS_S)
+
+    kept.on_add = hang
+    said: list[str] = []
+
+    def spooled_and_taken(worker: Worker) -> bool:
+        if worker.num_spooled >= 4 and not said:
+            said.append(worker.waiting)
+            answering.set()
+        return bool(said) and not worker.num_spooled
+
+    worker = run(parts, spooled_and_taken)
+    assert re.fullmatch(r"the store, which does not answer: \d+ episodes are in the spool", said[0])
+    once = list(dict.fromkeys(trajectory.id for trajectory in kept.trajectories))
+    assert once == logged(tmp_path, "finished") == logged(tmp_path, "acknowledged"), "in order, and none is lost"
+    assert worker.counts.episodes == len(once)
+
+
+def test_what_a_hanging_store_did_not_take_is_handed_over_by_the_next_incarnation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "STORE_DEADLINE_S", 0.01)
-    parts = make(tmp_path)
+    monkeypatch.setattr(outbox, "END_DEADLINE_S", 0.01)
+    parts = with_large_spool(make(tmp_path, phones=1), tmp_path)
     gate = Gate(parts)
-    with pytest.raises(StoreError, match=r"the store took over 0.01 s"):
-        run(parts, lambda worker: False)
+    worker = run(parts, lambda worker: worker.num_spooled >= 3)
+    assert kept_by(parts).trajectories == []
+    left = worker.num_spooled
+    assert logged(tmp_path, "finished")[:left] == [one.id for _, one, _ in parts.spool.items()]
+    again = make(tmp_path, phones=1, weights=Published(-1))
+    second = run(again, lambda worker: worker.counts.episodes == left)
+    assert [one.id for one in kept_by(again).trajectories] == logged(tmp_path, "finished")[:left]
+    assert (second.num_spooled, len(parts.spool)) == (0, 0)
     gate.open()
+
+
+def test_a_full_spool_makes_the_lanes_wait(tmp_path: Path) -> None:
+    parts = replace(
+        make(tmp_path, phones=2),
+        store_deadline_s=0.01,
+        backlog=1,
+        judge_at_once=1,
+        spool=Spool(tmp_path / "small", capacity=2),
+    )
+    gate = Gate(parts)
+    decided: list[int] = []
+
+    def stands_still(worker: Worker) -> bool:
+        if worker.num_spooled == 2 and not worker.num_playing:
+            decided.append(parts.batcher.num_decisions)
+        if len(set(decided[-20:])) == 1 and len(decided) >= 20:
+            gate.open()  # nothing new was played for long
+        return worker.counts.episodes >= 10
+
+    run(parts, stands_still)
+    assert len(parts.spool) == 0
+    assert len(kept_by(parts).trajectories) >= 10
 
 
 # --- admission
@@ -316,9 +374,9 @@ def test_where_versions_come_too_fast_a_worker_plays_one_episode_at_a_time_and_n
 
     def enough(worker: Worker) -> bool:
         nonlocal most
-        if worker.tally.episodes >= 8:  # the first ones start before anything is known
+        if worker.counts.episodes >= 8:  # the first ones start before anything is known
             most = max(most, worker.num_playing)
-        return worker.tally.episodes >= 12
+        return worker.counts.episodes >= 12
 
     run(parts, enough)
     assert (most > 1) is several
@@ -341,7 +399,9 @@ def in_rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Worke
 
         if request.param == "equal shares":
             return replace(parts, rounds=EqualShares(ROUND, delivered))
-        return replace(parts, rounds=SharedRound(ROUND, Claims(tmp_path / "round", "w", lifetime_s=60.0), delivered))
+        return replace(
+            parts, rounds=SharedRound(ROUND, FileClaims(tmp_path / "round", "w", lifetime_s=60.0), delivered)
+        )
 
     return rounds
 
@@ -368,12 +428,12 @@ def test_in_sync_mode_a_worker_plays_a_round_of_each_version_exactly(tmp_path: P
     assert [by_version[version] for version in range(3)] == [ROUND] * 3
 
 
-def test_in_sync_mode_what_an_earlier_life_delivered_counts(tmp_path: Path, in_rounds: InRounds) -> None:
+def test_in_sync_mode_what_an_earlier_incarnation_delivered_counts(tmp_path: Path, in_rounds: InRounds) -> None:
     parts = in_rounds(make(tmp_path, phones=1))
     kept = kept_by(parts)
     kept.trajectories += [make_trajectory(f"before-{number}", version=0) for number in range(4)]
     worker = run(parts, is_held_back)
-    assert (worker.tally.episodes, len(kept.trajectories)) == (2, ROUND)
+    assert (worker.counts.episodes, len(kept.trajectories)) == (2, ROUND)
 
 
 def test_in_sync_mode_an_episode_that_came_to_nothing_is_played_again(tmp_path: Path, in_rounds: InRounds) -> None:
@@ -382,7 +442,7 @@ def test_in_sync_mode_an_episode_that_came_to_nothing_is_played_again(tmp_path: 
     devices = [a_phone("p0", faults=faults)]
     parts = in_rounds(make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices))
     worker = run(parts, lambda worker: is_held_back(worker) and len(kept_by(parts).trajectories) >= ROUND)
-    assert worker.tally.losses == 1
+    assert worker.counts.losses == 1
     assert len(kept_by(parts).trajectories) == ROUND
 
 
@@ -414,10 +474,10 @@ def test_in_lockstep_all_episodes_of_a_batch_are_at_the_same_step_and_the_next_b
     tmp_path: Path,
 ) -> None:
     policy = Uneven()
-    worker = run(in_lockstep(make(tmp_path, policy=policy)), lambda worker: worker.tally.episodes >= 24)
+    worker = run(in_lockstep(make(tmp_path, policy=policy)), lambda worker: worker.counts.episodes >= 24)
     # What drains after the stop is no longer held back.
     held = policy.together[: -(4 * 4)]
-    assert worker.tally.episodes >= 24
+    assert worker.counts.episodes >= 24
     assert len(held) > 8
     assert all(len(set(steps)) == 1 for steps in held), "nobody is ahead"
     batches = [index for index, steps in enumerate(held) if steps[0] == 0]
@@ -431,7 +491,7 @@ def test_in_lockstep_a_frozen_device_is_lost_and_the_others_play_on(tmp_path: Pa
     devices = [a_phone("bad", faults=FROZEN), a_phone("good-0"), a_phone("good-1")]
     parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices)
     parts = in_lockstep(replace(parts, limits=replace(LIMITS, step_deadline_s=0.02)))
-    worker = run(parts, lambda worker: worker.tally.losses >= 2 and worker.tally.episodes >= 10)
+    worker = run(parts, lambda worker: worker.counts.losses >= 2 and worker.counts.episodes >= 10)
     assert {trajectory.device for trajectory in kept_by(parts).trajectories} == {"good-0", "good-1"}
     assert worker.num_playing == 0
 

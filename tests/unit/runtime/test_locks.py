@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from distrl.errors import StoreError
-from distrl.runtime.locks import held, take
+from distrl.runtime.run_folder import held, take
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from distrl.runtime.locks import take
+from distrl.runtime.run_folder import take
 lock = take(Path(sys.argv[1]), wait_s=0.0, what="it")
 print("held", flush=True)
 time.sleep(600)
@@ -30,7 +30,7 @@ def hold_elsewhere(path: Path) -> subprocess.Popen[str]:
 
 
 def test_a_lock_is_held_until_it_is_released(tmp_path: Path) -> None:
-    path = tmp_path / "pulses" / "supervisor.lock"
+    path = tmp_path / "heartbeats" / "supervisor.lock"
     assert not held(path)
     lock = take(path, wait_s=0.0, what="the run")
     assert held(path)

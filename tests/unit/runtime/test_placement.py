@@ -13,11 +13,11 @@ from distrl.config.load import load_config
 from distrl.errors import ConfigError
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.runtime.assembly import make_policy, make_sight
+from distrl.runtime.factory import make_frame_cache, make_policy
 from distrl.runtime.placement import check_devices, placement_notices, torch_device, uses_gpu
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import create_run
-from distrl.runtime.status import read_status
+from distrl.runtime.summary import read_status
 from support.learners import small_config
 from support.pixels import pixel_config
 
@@ -88,8 +88,8 @@ def test_the_kind_decides_which_policy_is_made() -> None:
 
 
 def test_those_who_do_not_look_have_no_sight() -> None:
-    assert make_sight(small_config()) is None
-    assert make_sight(pixel_config()) is not None
+    assert make_frame_cache(small_config()) is None
+    assert make_frame_cache(pixel_config()) is not None
 
 
 def test_the_gpu_is_watched_only_where_one_may_be_used() -> None:

@@ -11,20 +11,21 @@ from msgspec.structs import replace
 
 from distrl.cli.main import main
 from distrl.config.load import load_config
-from distrl.config.reference import settings
+from distrl.config.reference import options_tables, settings
 from distrl.errors import UsageError
 from distrl.runtime.resume import FIXED, FREE, adopt, settings_to_resume
 from distrl.runtime.run_folder import RunFolder, create_run
-from distrl.runtime.spent import Spent, is_over
+from distrl.runtime.session import is_over
 from distrl.runtime.summary import summarise
 from distrl.telemetry.events import read_events
+from distrl.transport.files import BudgetUsed
 from distrl.types import Value
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     """A run that has had a session."""
-    config = load_config(None, {"run.root": str(tmp_path), "run.seed": 3, "policy.width": 32})
+    config = load_config(None, {"run.root": str(tmp_path), "run.seed": 3, "policy.pointer.width": 32})
     made = create_run(config, now=datetime(2026, 5, 4))
     adopt(made, config)
     return made
@@ -68,23 +69,27 @@ def test_an_edit_of_what_cannot_change_is_refused_with_the_way_back(run: RunFold
 
 def test_a_flag_that_would_change_what_cannot_change_is_refused_and_the_same_value_is_not(run: RunFolder) -> None:
     with pytest.raises(
-        UsageError, match=r"run\.seed was 3 in the last session and is 4 now.*nor can policy\.layers"
+        UsageError, match=r"run\.seed was 3 in the last session and is 4 now.*nor can policy\.pointer\.layers"
     ) as refusal:
-        settings_to_resume(run, {"run.seed": "4", "policy.layers": "1", "run.minutes": "9"})
+        settings_to_resume(run, {"run.seed": "4", "policy.pointer.layers": "1", "run.minutes": "9"})
     assert "leave --run.seed out" in refusal.value.fix
     assert settings_to_resume(run, {"run.seed": "3"}) == run.session_config()
 
 
 def test_what_can_change_is_taken_over_from_the_file_and_from_flags_and_each_change_is_logged(run: RunFolder) -> None:
     edit(run, "learning_rate = 0.003", "learning_rate = 0.0003")
-    config = settings_to_resume(run, {"run.minutes": "20", "policy.rename_share": "0"})
+    config = settings_to_resume(run, {"run.minutes": "20", "policy.pointer.word_swap_share": "0"})
     assert logged(run) == []  # another session may still hold the run
     adopt(run, config)
-    assert (config.run.minutes, config.learner.learning_rate, config.policy.rename_share) == (20.0, 0.0003, 0.0)
+    assert (config.run.minutes, config.learner.learning_rate, config.policy.pointer.word_swap_share) == (
+        20.0,
+        0.0003,
+        0.0,
+    )
     assert run.config() == run.session_config() == config
     assert logged(run) == [
         ("run.minutes", 4.9, 20.0),
-        ("policy.rename_share", 0.5, 0.0),
+        ("policy.pointer.word_swap_share", 0.5, 0.0),
         ("learner.learning_rate", 0.003, 0.0003),
     ]
     adopt(run, settings_to_resume(run, {}))
@@ -100,11 +105,12 @@ def test_an_edit_during_a_session_does_not_reach_its_roles(run: RunFolder) -> No
 def test_before_its_first_session_a_run_has_nothing_to_hold_on_to(run: RunFolder) -> None:
     run.session_file.unlink()
     edit(run, "width = 32", "width = 64")
-    assert settings_to_resume(run, {}).policy.width == 64
+    assert settings_to_resume(run, {}).policy.pointer.width == 64
 
 
 def test_everything_that_is_fixed_is_a_setting() -> None:
-    assert [name for name in FIXED if not any(key.startswith(name) for key in settings())] == []
+    known = (*settings(), *(f"{table}." for table in options_tables()))
+    assert [name for name in FIXED if not any(key.startswith(name) for key in known)] == []
     assert [key for key in FREE if key not in settings()] == []
 
 
@@ -113,9 +119,18 @@ def test_a_run_may_move_to_another_processor_and_vary_its_pictures_otherwise_but
     config = load_config(None, flags)
     run = create_run(config, now=datetime(2026, 5, 4))
     adopt(run, config)
-    moved = {"policy.device": "auto", "learner.device": "auto", "policy.pixel.jitter": "0", "policy.pixel.shelf": "9"}
-    assert settings_to_resume(run, moved).policy.pixel.shelf == 9
-    for key, value in {"policy.pixel.width": "32", "devices.picture_width": "224", "warm_start.samples": "9"}.items():
+    moved = {
+        "policy.device": "auto",
+        "learner.device": "auto",
+        "policy.pixel.jitter": "0",
+        "policy.pixel.image_cache": "9",
+    }
+    assert settings_to_resume(run, moved).policy.pixel.image_cache == 9
+    for key, value in {
+        "policy.pixel.width": "32",
+        "devices.sim.screenshot_width": "224",
+        "warm_start.samples": "9",
+    }.items():
         with pytest.raises(UsageError, match=f"{key} was .* cannot change"):
             settings_to_resume(run, {key: value})
 
@@ -131,22 +146,22 @@ def test_the_command_line_says_so_in_a_few_lines(run: RunFolder, capsys: pytest.
     ("minutes", "episodes", "over"),
     [(0, 0, False), (1, 0, True), (2, 0, False), (0, 50, True), (0, 51, False), (2, 50, True), (1, 51, True)],
 )
-def test_a_run_is_over_once_either_budget_is_spent(minutes: int, episodes: int, over: bool) -> None:
+def test_a_run_is_over_once_either_budget_is_used(minutes: int, episodes: int, over: bool) -> None:
     limits = load_config(None, {"run.minutes": minutes, "run.episodes": episodes}).run
-    assert is_over(limits, Spent(collect_s=60.0), 50) is over
+    assert is_over(limits, BudgetUsed(collect_s=60.0), 50) is over
 
 
 @pytest.mark.parametrize(
     ("minutes", "episodes", "fix"),
     [(1, 0, "--run.minutes 2`"), (0, 50, "--run.episodes 100`"), (1, 50, "--run.minutes 2 --run.episodes 100`")],
 )
-def test_a_finished_run_is_not_resumed_without_more_of_what_is_spent(
+def test_a_finished_run_is_not_resumed_without_more_of_what_is_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], minutes: int, episodes: int, fix: str
 ) -> None:
     config = load_config(None, {"run.root": str(tmp_path), "run.minutes": minutes, "run.episodes": episodes})
     run = create_run(config, now=datetime(2026, 5, 4))
-    spent = Spent(collect_s=61.0)
-    run.progress.write_bytes(msgspec.json.encode(spent))
-    run.summary.write_bytes(msgspec.json.encode(replace(summarise(run, config, spent), episodes=50)))
+    used = BudgetUsed(collect_s=61.0)
+    run.budget.write_bytes(msgspec.json.encode(used))
+    run.summary.write_bytes(msgspec.json.encode(replace(summarise(run, config, used), episodes=50)))
     assert main(["train", "--resume", str(run.path), "--learner.learning_rate", "0.01"]) == 2
     assert f"distrl train --resume {run.path} {fix}" in capsys.readouterr().err

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.errors import StoreError
 from distrl.runtime import run_folder
-from distrl.runtime.run_folder import create_run, disk_errors, open_run
-from distrl.runtime.spent import Spent, read_spent
+from distrl.runtime.run_folder import FORMAT, create_run, disk_errors, open_run
+from distrl.transport.files import BudgetUsed, read_budget
 
 NOW = datetime(2026, 5, 4, 12, 30, 15)
 
@@ -86,11 +87,49 @@ def test_only_what_the_owner_of_a_disk_can_mend_is_called_a_store_error(tmp_path
         raise ConnectionResetError(errno.ECONNRESET, "a bug")
 
 
-def test_what_was_spent_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "progress.json"
-    assert read_spent(path) == Spent()
+def test_the_budget_that_was_used_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "budget.json"
+    assert read_budget(path) == BudgetUsed()
     path.write_text('{"wall_s": 3.5, "restarts": 2}')
-    assert read_spent(path) == Spent(wall_s=3.5, restarts=2)
+    assert read_budget(path) == BudgetUsed(wall_s=3.5, restarts=2)
     path.write_text('{"wall_s": ')
     with pytest.raises(StoreError, match="remove"):
-        read_spent(path)
+        read_budget(path)
+
+
+# --- the format
+
+
+def test_a_new_run_says_which_format_it_has(tmp_path: Path) -> None:
+    run = create_run(in_root(tmp_path), now=NOW)
+    assert (run.path / "FORMAT").read_text() == f"{FORMAT}\n"
+    assert open_run(run.path).path == run.path
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "1"), ("1\n", "1"), ("3\n", "3"), ("\xff" * 90, "\ufffd"), ("", "")]
+)
+def test_a_run_of_another_format_is_refused_with_the_fix(tmp_path: Path, content: str | None, said: str) -> None:
+    run = create_run(in_root(tmp_path), now=NOW)
+    run.format_file.unlink()
+    if content is not None:
+        run.format_file.write_text(content, encoding="utf-8")
+    with pytest.raises(StoreError, match=f"this distrl reads format {FORMAT}") as caught:
+        open_run(run.path)
+    assert f"has run-folder format {said}" in caught.value.seen
+    assert "that wrote it, or start a new run" in caught.value.fix
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("verb", [["status"], ["train", "--resume"], ["evaluate"]])
+def test_every_verb_refuses_a_run_of_another_format(
+    tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(in_root(tmp_path), now=NOW)
+    run.format_file.write_text("1\n")
+    before = sorted(path.name for path in run.path.iterdir())
+    assert main([*verb, str(run.path)]) == 2
+    said = capsys.readouterr().err
+    assert f"has run-folder format 1, and this distrl reads format {FORMAT}" in said
+    assert len(said.splitlines()) <= 15
+    assert sorted(path.name for path in run.path.iterdir()) == before, "nothing was touched"

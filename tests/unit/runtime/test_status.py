@@ -16,13 +16,11 @@ from distrl.config.schema import Config
 from distrl.errors import StoreError
 from distrl.evaluation.report import make_report
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.locks import take
-from distrl.runtime.run_folder import RunFolder, create_run
-from distrl.runtime.spent import Spent
-from distrl.runtime.status import read_status
-from distrl.runtime.summary import read_summary, summarise
+from distrl.runtime.run_folder import RunFolder, create_run, take
+from distrl.runtime.summary import read_status, read_summary, summarise
 from distrl.telemetry.events import EventLog
-from distrl.telemetry.pulse import Pulse, read_heartbeat
+from distrl.telemetry.heartbeat import HeartbeatWriter
+from distrl.transport.files import BudgetUsed, FileHeartbeats
 from support.trajectories import make_trajectory
 
 # As ARCHITECTURE asks; other programs read these names.
@@ -31,7 +29,7 @@ SUMMARY_KEYS = {
     "learner_idle_ratio", "staleness_mean", "staleness_max", "lost_episodes", "duplicate_episodes", "restarts",
     "seed", "config_hash",
 }  # fmt: skip
-SPENT = Spent(wall_s=20.0, collect_s=10.0, busy_s=38.0, device_s=40.0, restarts=2)
+USED = BudgetUsed(wall_s=20.0, collect_s=10.0, busy_s=38.0, device_s=40.0, restarts=2)
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def run(config: Config) -> RunFolder:
 
 
 def test_a_summary_holds_what_other_programs_read(run: RunFolder, config: Config) -> None:
-    summary = summarise(run, config, SPENT)
+    summary = summarise(run, config, USED)
     written = json.loads(run.summary.read_text())
     assert written.keys() >= SUMMARY_KEYS
     assert (summary.episodes, summary.steps, summary.restarts) == (3, 12, 2)
@@ -65,12 +63,12 @@ def test_a_summary_holds_what_other_programs_read(run: RunFolder, config: Config
 
 def test_an_episode_whose_file_is_gone_is_lost(run: RunFolder, config: Config) -> None:
     next(run.experience.glob("episodes/*/e1.ep")).unlink()
-    assert summarise(run, config, SPENT).lost_episodes == 1
+    assert summarise(run, config, USED).lost_episodes == 1
 
 
 def test_an_episode_that_was_acknowledged_and_is_not_in_the_store_is_lost(run: RunFolder, config: Config) -> None:
     EventLog(run.log("worker-1")).write("acknowledged", id="never-arrived", success=True)
-    assert summarise(run, config, SPENT).lost_episodes == 1
+    assert summarise(run, config, USED).lost_episodes == 1
 
 
 def test_an_episode_that_was_finished_and_never_stored_is_not_lost_but_told_of(run: RunFolder, config: Config) -> None:
@@ -79,15 +77,15 @@ def test_an_episode_that_was_finished_and_never_stored_is_not_lost_but_told_of(r
     log.write("finished", id="stored-and-not-told")
     with ExperienceStore(run.experience) as store:
         store.add(make_trajectory("stored-and-not-told"))
-    summary = summarise(run, config, SPENT)
+    summary = summarise(run, config, USED)
     assert (summary.lost_episodes, summary.unacknowledged_episodes) == (0, 1)
 
 
 def test_the_updates_per_episode_are_those_that_were_made(run: RunFolder, config: Config) -> None:
-    pulse = Pulse(run.pulses, "learner", interval_s=0.0)
-    pulse.figures.update(updates=2.0, episodes=3.0)
-    pulse.beat(force=True)
-    summary = summarise(run, config, SPENT)
+    writer = HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "learner", interval_s=0.0)
+    writer.figures.update(updates=2.0, episodes=3.0)
+    writer.beat(force=True)
+    summary = summarise(run, config, USED)
     assert summary.updates_per_episode == pytest.approx(2 / 3, abs=1e-4)
     assert summary.updates_per_episode_cap == config.learner.updates_per_episode
 
@@ -95,13 +93,13 @@ def test_the_updates_per_episode_are_those_that_were_made(run: RunFolder, config
 def test_an_episode_that_is_there_twice_is_doubled(run: RunFolder, config: Config) -> None:
     source = next(run.experience.glob("episodes/*/e1.ep"))
     (source.parent / "copy.ep").write_bytes(source.read_bytes())
-    assert summarise(run, config, SPENT).duplicate_episodes == 1
+    assert summarise(run, config, USED).duplicate_episodes == 1
 
 
 def test_an_episode_that_a_kill_left_without_a_row_is_found_again(run: RunFolder, config: Config) -> None:
     for leftover in run.experience.glob("index.sqlite*"):
         leftover.unlink()
-    summary = summarise(run, config, SPENT)
+    summary = summarise(run, config, USED)
     assert (summary.episodes, summary.lost_episodes) == (3, 0)
 
 
@@ -116,20 +114,20 @@ def test_a_run_is_live_while_its_supervisor_lives(run: RunFolder, config: Config
     lock = take(run.lock("supervisor"), wait_s=0.0, what="it")
     assert read_status(run, now_s=0.0).phase == "live"
     lock.release()
-    summarise(run, config, SPENT, interrupted=True)
+    summarise(run, config, USED, interrupted=True)
     assert read_status(run, now_s=0.0).phase == "stopped"
-    summarise(run, config, SPENT)
+    summarise(run, config, USED)
     status = read_status(run, now_s=0.0)
     assert (status.phase, status.episodes, status.steps) == ("finished", 3, 12)
 
 
 def test_roles_are_alive_by_their_lock_and_not_by_a_number_that_may_be_someone_elses(run: RunFolder) -> None:
     # The heartbeat names this very process, which lives, and is no worker.
-    Pulse(run.pulses, "worker-0", interval_s=0.0).doing("playing: 4 episodes")
-    heartbeat = read_heartbeat(run.pulses, "worker-0")
+    HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "worker-0", interval_s=0.0).doing("playing: 4 episodes")
+    heartbeat = FileHeartbeats(run.heartbeats).last("worker-0")
     assert heartbeat is not None
     (role,) = read_status(run, now_s=heartbeat.beat_s + 30.0).roles
-    assert (role.alive, role.note) == (False, "last heard of 30 s ago")
+    assert (role.alive, role.note) == (False, "last heartbeat 30 s ago")
     lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
     (role,) = read_status(run, now_s=heartbeat.beat_s).roles
     lock.release()
@@ -138,7 +136,7 @@ def test_roles_are_alive_by_their_lock_and_not_by_a_number_that_may_be_someone_e
 
 def test_roles_come_in_the_order_of_the_live_table(run: RunFolder) -> None:
     for name in ("evaluator", "worker-10", "worker-2", "learner"):
-        Pulse(run.pulses, name, interval_s=0.0)
+        HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, name, interval_s=0.0)
     names = [role.role for role in read_status(run, now_s=0.0).roles]
     assert names == ["learner", "worker-2", "worker-10", "evaluator"]
 
@@ -153,7 +151,7 @@ def test_evaluations_come_in_the_order_in_which_they_were_made(run: RunFolder) -
 
 def test_the_utilisation_so_far_is_told_of_a_run_that_is_not_over(run: RunFolder) -> None:
     assert read_status(run, now_s=0.0).device_utilisation == 0.0
-    run.progress.write_bytes(msgspec.json.encode(SPENT))
+    run.budget.write_bytes(msgspec.json.encode(USED))
     assert read_status(run, now_s=0.0).device_utilisation == pytest.approx(38.0 / 40.0)
 
 
@@ -162,7 +160,7 @@ def test_a_finished_run_shows_success_before_and_after(run: RunFolder, capsys: p
     for name in ("before", "after"):
         report = make_report([make_trajectory()] * 4, suite="sim-start", version=0)
         (run.evaluations / f"{name}.json").write_bytes(msgspec.json.encode(report))
-    run.progress.write_bytes(msgspec.json.encode(SPENT))
+    run.budget.write_bytes(msgspec.json.encode(USED))
     assert main(["status", str(run.path)]) == 0
     shown = capsys.readouterr().out
     assert "phones busy 95.0% of the time" in shown
@@ -177,7 +175,7 @@ def test_the_last_troubles_are_told_in_order(run: RunFolder) -> None:
     )
     supervisor.write("died", role="learner", why="killed by SIGKILL", restarts=1, again_in_s=0.2)
     worker.write("device_lost", device="worker-0/phone-1", why="crash")
-    Pulse(run.pulses, "learner", interval_s=0.0)
+    HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "learner", interval_s=0.0)
     status = read_status(run, now_s=0.0)
     assert status.troubles == ["worker-0/phone-1 lost: crash", "learner died: killed by SIGKILL"]
     assert status.roles[0].restarts == 1

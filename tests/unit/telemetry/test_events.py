@@ -18,18 +18,18 @@ def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_number_is_left_out_of_a_line_and_costs_nothing_else_in_it(tmp_path: Path) -> None:
+def test_what_is_not_finite_is_left_out_of_a_line_and_costs_nothing_else_in_it(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "metrics.jsonl", clock=lambda: 1.0)
     log.write("learner", loss=float("nan"), norm=float("inf"), updates=3)
     assert read_events(tmp_path / "metrics.jsonl") == [{"time_s": 1.0, "event": "learner", "updates": 3}]
 
 
-def test_a_new_life_goes_on_in_the_same_log(tmp_path: Path) -> None:
-    for life in range(3):
+def test_a_new_incarnation_goes_on_in_the_same_log(tmp_path: Path) -> None:
+    for incarnation in range(3):
         log = EventLog(tmp_path / "learner.jsonl")
-        log.write("resumed", life=life)
+        log.write("resumed", incarnation=incarnation)
         log.close()
-    assert [event["life"] for event in read_events(tmp_path / "learner.jsonl")] == [0, 1, 2]
+    assert [event["incarnation"] for event in read_events(tmp_path / "learner.jsonl")] == [0, 1, 2]
 
 
 def test_every_line_is_on_disk_when_write_returns(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_every_line_is_on_disk_when_write_returns(tmp_path: Path) -> None:
     assert len(read_events(tmp_path / "x.jsonl")) == 1
 
 
-def test_a_line_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:
+def test_a_line_that_a_kill_cut_off_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     EventLog(path).write("one")
     with path.open("ab") as file:

@@ -84,17 +84,17 @@ class Ui:
 
     def version(self) -> int:
         """0, or 1 once this app was updated in the middle of the run."""
-        wild = self.state.wild
-        return int(wild.update_app == self.place.app and self.state.tick >= wild.update_tick)
+        drawn = self.state.perturbations
+        return int(drawn.update_app == self.place.app and self.state.tick >= drawn.update_tick)
 
     def pick(self, *wordings: str) -> str:
         """The wording that this phone and this version of the app use."""
-        return wordings[(self.state.wild.variant + self.version()) % len(wordings)]
+        return wordings[(self.state.perturbations.variant + self.version()) % len(wordings)]
 
     def arrange(self, widgets: Iterable[Widget]) -> tuple[Widget, ...]:
         """The widgets in the order that this phone's layout has them."""
         ordered = tuple(widgets)
-        turn = (self.state.wild.variant + self.version()) % 2
+        turn = (self.state.perturbations.variant + self.version()) % 2
         return ordered[::-1] if turn else ordered
 
     def field(self, id: str, hint: str, default: str = "", *, submit: Effect | None = None) -> Widget:

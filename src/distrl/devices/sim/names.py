@@ -71,6 +71,7 @@ class PhoneNames(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, tables: Tables) -> PhoneNames:
+        """The names, words, times and other texts of these tables."""
         names = names_in(tables)
         return cls(
             names=tuple(sorted(names)),

@@ -1,4 +1,4 @@
-"""Pieces that screens of many apps share: headed facts, tabs, and fields that do something.
+"""UI patterns that screens of many apps share: headed facts, tabs, search fields and dialogs.
 
 They are plain functions over widgets and effects; an app uses those that fit and writes the rest itself.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from distrl.devices.sim.app import Ui, back, swap
+from msgspec.structs import replace
+
+from distrl.devices.sim.app import Ui, back, do, swap
 from distrl.devices.sim.state import PhoneState
-from distrl.devices.sim.widgets import Effect, View, Widget, button, heading, label, tab
+from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, label, tab
 from distrl.types import Value
 
 Then = Callable[[PhoneState, str], PhoneState]
@@ -52,3 +54,28 @@ def hits(text: str, query: str) -> bool:
 def or_none(ui: Ui, found: Iterable[Widget]) -> tuple[Widget, ...]:
     """What was found, in this phone's order, or a line that says that there is nothing."""
     return ui.arrange(found) or (label("nothing", ui.pick("No results", "Nothing found", "Nothing here")),)
+
+
+# --- dialogs --------------------------------------------------------------------------------------------------------
+
+
+def confirm(ui: Ui, question: str, *, yes: str, effect: Effect) -> View:
+    """Ask before `effect` happens; the buttons are `confirm:yes` and `confirm:no`."""
+    agree = button("confirm:yes", yes, tap=effect)
+    refuse = button("confirm:no", ui.pick("Cancel", "Keep", "No"), tap=back())
+    return View(title=question, body=ui.arrange([agree, refuse]), shape="dialog")
+
+
+def options(field: str, choices: Iterable[str], now: str) -> tuple[Widget, ...]:
+    """Choices `option:…` that close this screen and fill in `field` of the one below it."""
+    return tuple(check(f"option:{text}", text, text == now, tap=do(back(), fill(field, text))) for text in choices)
+
+
+def fill(field: str, text: str) -> Effect:
+    """Put text into a field of this screen as if it had been typed."""
+
+    def run(state: PhoneState) -> PhoneState:
+        place = replace(state.place, drafts={**state.place.drafts, field: text})
+        return replace(state, stack=(*state.stack[:-1], place))
+
+    return run

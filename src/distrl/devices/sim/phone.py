@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from distrl.devices.sim.app import Ui, pop
 from distrl.devices.sim.apps import APPS, SCREENS
 from distrl.devices.sim.layout import Screen, lay_out
+from distrl.devices.sim.perturbations import on_arrival
 from distrl.devices.sim.state import PhoneState, Place
 from distrl.devices.sim.widgets import View, Widget
-from distrl.devices.sim.wild import on_arrival
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed, Wait
 
 SCROLL_SHARE = 0.7

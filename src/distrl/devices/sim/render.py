@@ -12,14 +12,11 @@ from msgspec.structs import replace
 from PIL import Image
 
 from distrl.devices.sim import phone
-from distrl.devices.sim.app_icon import draw_app_icon
-from distrl.devices.sim.backdrops import KEYS_TOP, keyboard_picture, wallpaper
 from distrl.devices.sim.layout import HEIGHT, HEIGHTS, STATUS_BAR, TITLE_BAR, WIDTH, Placed, Screen
 from distrl.devices.sim.paint import BLACK, WHITE, Box, Canvas, Colour, Pen, Written, mix
 from distrl.devices.sim.state import PhoneState
-from distrl.devices.sim.status_bar import draw_status_bar, time_of
-from distrl.devices.sim.theme import Theme, is_dark, theme_of
-from distrl.devices.sim.widget_art import Setting, draw_widget
+from distrl.devices.sim.system_art import KEYS_TOP, draw_app_icon, draw_status_bar, keyboard_picture, time_of, wallpaper
+from distrl.devices.sim.widget_art import Setting, Theme, draw_widget, is_dark, theme_of
 from distrl.errors import CorruptFrame
 
 QUALITY = 85

@@ -13,15 +13,15 @@ from hashlib import blake2b
 import msgspec
 from msgspec.structs import replace
 
-from distrl.types import Change, EndState, Finish, Showing, Value
+from distrl.types import Change, Finish, Showing, SimEnd, Value
 
 Record = dict[str, Value]
 Table = dict[str, Record]
 Tables = dict[str, Table]
 
 
-class Wild(msgspec.Struct, frozen=True, kw_only=True):
-    """How unruly the phone is, drawn from its seed at reset."""
+class Perturbations(msgspec.Struct, frozen=True, kw_only=True):
+    """Domain randomisation of one phone, drawn from its seed at reset."""
 
     popup_rate: float = 0.0
     """Chance that opening a screen brings up something that nobody asked for."""
@@ -51,7 +51,7 @@ class PhoneState(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     tables: Tables
     stack: tuple[Place, ...]
-    wild: Wild = Wild()
+    perturbations: Perturbations = Perturbations()
     tick: int = 0
     focus: str = ""
     """The field that the keyboard types into; empty: no keyboard."""
@@ -88,16 +88,16 @@ def _with_table(state: PhoneState, table: str, rows: Table) -> PhoneState:
 
 
 def diff(before: PhoneState, after: PhoneState) -> tuple[Change, ...]:
-    """Every record that differs between two states."""
+    """Every record that differs between two states, in the order of the tables: the same in every process."""
     return tuple(_changes(before.tables, after.tables))
 
 
 def _changes(before: Tables, after: Tables) -> Iterator[Change]:
-    for table in before.keys() | after.keys():
+    for table in {**before, **after}:
         old, new = before.get(table, {}), after.get(table, {})
         if old is new:
             continue
-        for id in old.keys() | new.keys():
+        for id in {**old, **new}:
             was, now = old.get(id), new.get(id)
             if was is not now and was != now:
                 yield Change(table=table, id=id, before=was, after=now)
@@ -112,11 +112,10 @@ def apply(state: PhoneState, changes: tuple[Change, ...]) -> PhoneState:
     return state
 
 
-def end_state(start: PhoneState, now: PhoneState) -> EndState:
+def end_state(start: PhoneState, now: PhoneState) -> SimEnd:
     """How `now` stands compared with `start`, as a judge wants it."""
     place = now.place
-    showing = Showing(app=place.app, screen=place.screen, args=place.args)
-    return EndState(changes=diff(start, now), showing=showing, claim=now.claim)
+    return SimEnd(changes=diff(start, now), showing=Showing(app=place.app, screen=place.screen, args=place.args))
 
 
 class Contents:

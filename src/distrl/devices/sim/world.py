@@ -1,23 +1,22 @@
-"""The first state of a phone: content from every app, the task's set-up, and the phone's moods."""
+"""The first state of a phone: content from every app, the task's set-up, and the phone's perturbations."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from zlib import crc32
 
-from distrl.config.schema import WildConfig
+from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.apps import APPS, SCREENS
 from distrl.devices.sim.names import OtherNames, PhoneNames, rename_tables, words_of
+from distrl.devices.sim.perturbations import draw_perturbations
 from distrl.devices.sim.state import PhoneState, Place, Tables, drop, put
-from distrl.devices.sim.wild import draw_wild
 from distrl.errors import TaskError, closest
-from distrl.types import Task
+from distrl.types import SimSetup, Task
 
 HOME = Place(app="launcher", screen="home")
 TYPICAL_PHONES = 60
 """Of the training phones: together they hold nearly all names that training has."""
-TAME = WildConfig(popup_rate=0.0, slow_rate=0.0, update_rate=0.0, variants=False)
 
 
 @lru_cache(maxsize=1024)
@@ -53,28 +52,42 @@ def renamed_content(phone: int, number: int, *, held_out: bool) -> Tables:
     return rename_tables(content(phone, held_out=held_out), own, other)
 
 
-def start_state(task: Task, wild: WildConfig = TAME) -> PhoneState:
+def setup_of(task: Task) -> SimSetup:
+    """The set-up of a task for simulated phones; `TaskError` for one that other devices play."""
+    if not isinstance(task.setup, SimSetup):
+        raise TaskError(
+            f"task {task.id} is set up by {type(task.setup).__name__}, which a simulated phone does not know",
+            expected="a task of a sim- suite",
+            fix="choose devices.kind for the devices of this suite, or another tasks.suite",
+        )
+    return task.setup
+
+
+def start_state(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS) -> PhoneState:
     """The phone at the start of `task`."""
-    held_out = task.split == "test"
+    setup, held_out = setup_of(task), task.split == "test"
     tables = (
-        renamed_content(task.phone, task.names, held_out=held_out)
-        if task.names
-        else content(task.phone, held_out=held_out)
+        renamed_content(setup.phone, setup.names, held_out=held_out)
+        if setup.names
+        else content(setup.phone, held_out=held_out)
     )
-    state = PhoneState(seed=task.seed, tables=tables, stack=(HOME,), wild=draw_wild(wild, task.seed, APPS))
-    for item in task.setup:
+    state = PhoneState(
+        seed=setup.seed, tables=tables, stack=(HOME,), perturbations=draw_perturbations(perturbations, setup.seed, APPS)
+    )
+    for item in setup.records:
         state = (
             drop(state, item.table, item.id) if item.fields is None else put(state, item.table, item.id, **item.fields)
         )
-    if task.start is None:
+    start = setup.start
+    if start is None:
         return state
-    if (task.start.app, task.start.screen) not in SCREENS:
+    if (start.app, start.screen) not in SCREENS:
         raise TaskError(
-            f"task {task.id} starts on an unknown screen {task.start.app}/{task.start.screen}",
-            expected=closest(task.start.screen, (screen for app, screen in SCREENS if app == task.start.app)),
+            f"task {task.id} starts on an unknown screen {start.app}/{start.screen}",
+            expected=closest(start.screen, (screen for app, screen in SCREENS if app == start.app)),
         )
-    place = Place(app=task.start.app, screen=task.start.screen, args=task.start.args)
-    return PhoneState(seed=state.seed, tables=state.tables, stack=(HOME, place), wild=state.wild)
+    place = Place(app=start.app, screen=start.screen, args=start.args)
+    return PhoneState(seed=state.seed, tables=state.tables, stack=(HOME, place), perturbations=state.perturbations)
 
 
 def _mix(phone: int, name: str) -> int:

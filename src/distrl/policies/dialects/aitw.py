@@ -18,8 +18,7 @@ import math
 import msgspec
 
 from distrl.policies.dialects.base import Screen, understand
-from distrl.policies.dialects.objects import find_object
-from distrl.policies.dialects.points import UNIT, Point, locate, remap, shorten
+from distrl.policies.dialects.parsing import UNIT, Point, find_object, locate, remap, shorten
 from distrl.types import Action, DialectName, Finish, Press, Swipe, Tap, TypeText
 
 _MARK = "Action Decision:"

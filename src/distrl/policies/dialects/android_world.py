@@ -2,7 +2,7 @@
 
 Points are pixels of the picture, or the index of an element, which is its middle where the screen lists elements and
 refused where it does not; printing always gives pixels. `scroll` names the side that is to show more; it begins at an
-element or in the middle of the screen. Only swipes that scrolling makes can be said.
+element or in the middle of the screen. Only swipes that scrolling makes can be expressed.
 
 In AndroidWorld `answer` is followed by a status; here it ends the episode. `input_text` there also touches a field
 before and presses Enter after it: here it types, and the field must have the focus. `double_tap`, `open_app` and `swipe`
@@ -19,9 +19,18 @@ from typing import Any
 import msgspec
 
 from distrl.policies.dialects.base import Screen, understand
-from distrl.policies.dialects.objects import find_object
-from distrl.policies.dialects.points import UNIT, Point, count, locate, pixels, remap
-from distrl.policies.dialects.scrolls import Direction, direction_from_middle, scroll
+from distrl.policies.dialects.parsing import (
+    UNIT,
+    Direction,
+    Point,
+    count,
+    direction_from_middle,
+    find_object,
+    locate,
+    pixels,
+    remap,
+    scroll,
+)
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 _PLAIN: dict[str, Action] = {

@@ -1,8 +1,8 @@
-"""The seam between a model's words and our actions: a dialect prints actions in a format and parses what was said in it.
+"""The dialect protocol: print an action in a model's text format, and parse model output in that format.
 
-A dialect promises two things. `parse` gives an action for every text whatsoever: what is no action in this format, or
+A dialect promises two things. `parse` gives an action for any text whatsoever: text that is no action in this format, or
 names a point that is not on the screen, is `Unparsed`, an invalid step. And `parse(print(action))` is `action` again,
-up to the format's precision, wherever `print` gives a text. What a model said stays data: nothing here evaluates,
+up to the format's precision, wherever `print` gives a text. Model output stays data: nothing here evaluates,
 executes or renders it.
 """
 
@@ -17,20 +17,20 @@ from distrl.errors import UsageError
 from distrl.types import Action, DialectName, Finish, TypeText, UiElement, Unparsed
 
 LONGEST = 20_000
-"""Characters that a model may say; more is no action. Bounds the work, which is linear in them."""
+"""Characters of model output that are parsed; longer output is no action. Bounds the work, which is linear in them."""
 LONGEST_TEXT = 2_000
 """Characters that an action may type or answer; escaped in any format they stay below `LONGEST`."""
 KEPT = 2_000
-"""Characters that are kept of what was no action: it travels with its episode."""
+"""Characters that are kept of output that was no action: it travels with its episode."""
 
 
 class Screen(msgspec.Struct, frozen=True, kw_only=True):
-    """The picture that a model was shown: its size in pixels after any resizing, and what its marks number, if any."""
+    """The screenshot as a model gets it: its size in pixels after any resizing, and the elements that are numbered on it."""
 
     width: int
     height: int
     elements: tuple[UiElement, ...] = ()
-    """What an index in the model's words counts through; formats without an index leave it alone."""
+    """What an element index in the output refers to; formats without an index ignore it."""
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.height < 1:
@@ -49,10 +49,10 @@ class Dialect(Protocol):
         """Whether it points at elements by their numbers, so that prompts in it need no positions."""
 
     def print(self, action: Action, screen: Screen) -> str | None:
-        """The words for `action`; None where the format has none, so that cloning can leave the step out."""
+        """The text for `action`; None where the format cannot express it, so that behaviour cloning skips the step."""
 
     def parse(self, text: str, screen: Screen) -> Action:
-        """The first action in what a model said; `Unparsed` where there is none."""
+        """The first action in model output; `Unparsed` where there is none."""
 
     def explain(self) -> str:
         """The action space, described for a prompt."""
@@ -62,10 +62,10 @@ def understand(text: str, read: Callable[[str], Action | None]) -> Action:
     """What `read` makes of `text`, which it gets in bounded length and without broken characters, or `Unparsed`."""
     said = _mend(text[: LONGEST + 1])
     action = read(said) if len(said) <= LONGEST else None
-    return Unparsed(said[:KEPT]) if action is None or not has_sayable_text(action) else action
+    return Unparsed(said[:KEPT]) if action is None or not has_expressible_text(action) else action
 
 
-def has_sayable_text(action: Action) -> bool:
+def has_expressible_text(action: Action) -> bool:
     """Whether what `action` types or answers has an encoding (lone surrogates have none) and a bounded length."""
     text = action.text if isinstance(action, TypeText) else action.answer if isinstance(action, Finish) else ""
     return len(text) <= LONGEST_TEXT and text == _mend(text)

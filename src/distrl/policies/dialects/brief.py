@@ -1,7 +1,7 @@
 """A few words, for language models that are trained to answer in the fewest tokens.
 
 Elements are pointed at by their numbers in the prompt, so prompts in this dialect need no positions. A point that is
-the middle of no listed element is written as two shares of the screen, with three decimals. Texts are quoted as in
+the middle of no listed element is written as two shares of the screen, with three decimals. TextCache are quoted as in
 JSON, so every action is one line; the first line that is an action counts. Only a text shows where it ends: `tap 12`
 that breaks off is `tap 1`, so the longest answer that a model may give should hold any number.
 
@@ -18,8 +18,16 @@ from typing import cast
 import msgspec
 
 from distrl.policies.dialects.base import Screen, understand
-from distrl.policies.dialects.points import UNIT, Point, locate, remap, shorten
-from distrl.policies.dialects.scrolls import Direction, direction_from_middle, scroll
+from distrl.policies.dialects.parsing import (
+    UNIT,
+    Direction,
+    Point,
+    direction_from_middle,
+    locate,
+    remap,
+    scroll,
+    shorten,
+)
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 _DIGITS = 3

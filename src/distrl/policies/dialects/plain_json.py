@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from distrl.policies.dialects.base import Screen, understand
-from distrl.policies.dialects.objects import find_object
-from distrl.policies.dialects.points import UNIT, locate, remap, shorten
+from distrl.policies.dialects.parsing import UNIT, find_object, locate, remap, shorten
 from distrl.types import Action, DialectName
 
 _EXPLAIN = """\

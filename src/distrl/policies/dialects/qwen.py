@@ -20,8 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from distrl.policies.dialects.base import Screen, understand
-from distrl.policies.dialects.objects import find_object
-from distrl.policies.dialects.points import THOUSAND, Grid, Point, count, locate, pixels, remap
+from distrl.policies.dialects.parsing import THOUSAND, Grid, Point, count, find_object, locate, pixels, remap
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 _OPEN, _CLOSE, _TOOL = "<tool_call>", "</tool_call>", "mobile_use"

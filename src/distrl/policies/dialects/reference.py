@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 import sys
 
+from distrl.policies.dialects import DIALECTS
 from distrl.policies.dialects.base import LONGEST, LONGEST_TEXT, Dialect, Screen
-from distrl.policies.dialects.catalogue import DIALECTS
-from distrl.policies.dialects.scrolls import scroll
+from distrl.policies.dialects.parsing import scroll
 from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 PICTURE = Screen(width=1080, height=2400)
@@ -36,15 +36,15 @@ HEAD = f"""# Dialects
 
 Made from `src/distrl/policies/dialects` by `make docs`; edit the text there.
 
-A dialect prints our actions in a format that existing models know and parses what they say in it, so that such a model
-starts with the format it was trained on.
+A dialect prints our actions in a text format that existing models know and parses model output in it, so that such a
+model starts with the format it was trained on.
 
 ```python
+from distrl.policies.dialects import dialect
 from distrl.policies.dialects.base import Screen
-from distrl.policies.dialects.catalogue import dialect
 from distrl.types import Tap, Unparsed
 
-picture = Screen(width={PICTURE.width}, height={PICTURE.height})  # as the model sees it, after any resizing
+picture = Screen(width={PICTURE.width}, height={PICTURE.height})  # as the model gets it, after any resizing
 qwen = dialect("qwen3_vl")
 said = qwen.print(Tap(0.42, 0.13), picture)
 assert qwen.parse(said, picture) == Tap(0.42, 0.13)
@@ -61,17 +61,17 @@ What holds for all of them:
   that nobody meant. The far edge itself is the last pixel.
 - The first action counts; what comes before it (a thought, a plan) and after it is ignored.
 - `parse(print(action))` is the action again, up to the format's precision. `print` gives None for what the format cannot
-  say, so that cloning leaves the step out.
+  express, so that behaviour cloning skips the step.
 - A direction to scroll is the side that is to show more. It becomes a swipe of a fixed length, and such a swipe is printed
   as that direction.
-- What a model said is data. Nothing evaluates it, and it reaches no shell and no page.
+- Model output is data. Nothing evaluates it, and it reaches no shell and no page.
 
-## What each can say
+## What each can express
 """
 
 
 def reference() -> str:
-    """The page: what each can say, then a section for each module."""
+    """The page: what each can express, then a section for each module."""
     sections: dict[str, list[Dialect]] = {}
     for each in DIALECTS.values():
         sections.setdefault(type(each).__module__, []).append(each)
@@ -79,13 +79,13 @@ def reference() -> str:
     return "\n".join([HEAD, _table(), *parts])
 
 
-def unsayable(dialect: Dialect) -> list[str]:
-    """The samples that the dialect has no words for."""
+def inexpressible(dialect: Dialect) -> list[str]:
+    """The samples that the dialect cannot express."""
     return [label for label, action in SAMPLES.items() if dialect.print(action, PICTURE) is None]
 
 
 def _table() -> str:
-    lacks = {name: unsayable(dialect) for name, dialect in DIALECTS.items()}
+    lacks = {name: inexpressible(dialect) for name, dialect in DIALECTS.items()}
     head = "| action | " + " | ".join(f"`{name}`" for name in lacks) + " |"
     rows = [
         f"| {label} | " + " | ".join("no" if label in missing else "yes" for missing in lacks.values()) + " |"
@@ -107,7 +107,7 @@ def _section(text: str, dialects: list[Dialect]) -> str:
 def _examples(dialect: Dialect, said: dict[str, str], where: str = "") -> str:
     lines = [f"# {label}\n{words}" for label, words in said.items()]
     intro = f"`{dialect.name}`{where}, on a picture of {PICTURE.width} x {PICTURE.height} pixels:"
-    missing = f"It cannot say: {'; '.join(unsayable(dialect)) or 'nothing'}."
+    missing = f"It cannot express: {'; '.join(inexpressible(dialect)) or 'nothing'}."
     return "\n".join([intro, "", "```text", *lines, "```", "", missing, ""])
 
 

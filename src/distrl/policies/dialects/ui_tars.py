@@ -20,9 +20,21 @@ import re
 from typing import get_args
 
 from distrl.policies.dialects.base import Screen, understand
-from distrl.policies.dialects.calls import Call, quote, read_call
-from distrl.policies.dialects.points import THOUSAND, Grid, Point, count, locate, pixels, remap
-from distrl.policies.dialects.scrolls import Direction, direction_of, scroll
+from distrl.policies.dialects.parsing import (
+    THOUSAND,
+    Call,
+    Direction,
+    Grid,
+    Point,
+    count,
+    direction_of,
+    locate,
+    pixels,
+    quote,
+    read_call,
+    remap,
+    scroll,
+)
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 _LINE = re.compile(r"^Action:", re.MULTILINE)

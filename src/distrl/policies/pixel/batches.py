@@ -1,8 +1,15 @@
-"""How a batch of what the pixel policy has read becomes tensors. Suffixes as in features.py, and B batch."""
+"""Batches on the network's device: encoded observations as tensors, and their screenshots decoded and uploaded.
+
+Screenshots stay encoded (some 12 kB of JPEG against 300 kB of pixels) wherever they wait: in the store, between
+processes and in replay memory. A few threads decode them. The learner keeps the ones it used last, decoded, in an image
+cache on its device, since it reads each of them many times. Suffixes as in features.py, and B batch, N images.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import numpy as np
@@ -10,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrl.policies.pixel.features import NO_TINT, Encoded
+from distrl.policies.pixel.features import NO_TINT, Encoded, Size, decode
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read besides the pictures; `word_mask_BI` is true where a word stands."""
+    """Everything but the screenshots; `word_mask_BI` is true where a word stands."""
 
     byte_BL: Tensor
     word_BL: Tensor
@@ -50,3 +57,94 @@ def collate(items: Sequence[Encoded], device: torch.device) -> Batch:
 def _send(array: NDArray[np.generic], device: torch.device) -> Tensor:
     # Without waiting: a GPU that is asked to wait here finishes all its work first.
     return torch.from_numpy(array).to(device, non_blocking=True)
+
+
+class ImageLoader:
+    """Decodes screenshots and uploads them to a device as bytes, `[image, row, column, colour]`.
+
+    An undecodable screenshot becomes a black one, here and whenever it is loaded again, and is counted: it points to a
+    faulty device and is no reason to stop a training.
+    """
+
+    def __init__(self, size: Size, device: torch.device, *, cache: int, threads: int) -> None:
+        self._size, self._device = size, device
+        self._cache = ImageCache(cache, size, device) if cache else None
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="images") if threads > 1 else None
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._staged = torch.empty(0, dtype=torch.uint8)
+        self.num_undecodable = 0
+        """Screenshots that could not be decoded."""
+
+    def load(self, items: Sequence[Encoded]) -> Tensor:
+        """The screenshots of `items`, from the cache where it holds them."""
+        wanted = {item.reference: item.image for item in items}
+        if self._cache is None or len(wanted) > self._cache.capacity:
+            return self._decode([item.image for item in items])
+        missing = self._cache.missing(wanted)
+        if missing:
+            self._cache.put(missing, self._decode([wanted[reference] for reference in missing]))
+        return self._cache.get([item.reference for item in items])
+
+    def _decode(self, images: list[bytes]) -> Tensor:
+        staged_NHWC = self._stage(len(images))
+        target = staged_NHWC.numpy()
+
+        def place(row: int) -> bool:
+            pixels = decode(images[row], self._size)
+            target[row] = 0 if pixels is None else pixels
+            return pixels is None
+
+        rows = range(len(images))
+        self.num_undecodable += sum(self._pool.map(place, rows, chunksize=4) if self._pool else map(place, rows))
+        return self._upload(staged_NHWC)
+
+    def _stage(self, num: int) -> Tensor:
+        """Host memory for `num` images; for a GPU it is pinned and reused."""
+        if self._stream is None:
+            return torch.empty(num, *self._size[::-1], 3, dtype=torch.uint8)
+        if len(self._staged) < num:
+            self._staged = torch.empty(num, *self._size[::-1], 3, dtype=torch.uint8, pin_memory=True)
+        return self._staged[:num]
+
+    def _upload(self, staged_NHWC: Tensor) -> Tensor:
+        if self._stream is None:
+            return staged_NHWC
+        # On a stream of its own, which alone is waited for: the network goes on with the batch before meanwhile.
+        with torch.cuda.stream(self._stream):
+            there_NHWC = staged_NHWC.to(self._device, non_blocking=True)
+        self._stream.synchronize()
+        there_NHWC.record_stream(torch.cuda.current_stream(self._device))
+        return there_NHWC
+
+
+class ImageCache:
+    """The images used last, decoded, in one block of memory on the device (least recently used ones are evicted)."""
+
+    def __init__(self, capacity: int, size: Size, device: torch.device) -> None:
+        self.capacity = capacity
+        self._memory_NHWC = torch.empty(capacity, *size[::-1], 3, dtype=torch.uint8, device=device)
+        self._unused = list(range(capacity))
+        self._slot_of: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def missing(self, references: Collection[str]) -> list[str]:
+        """Those that are not cached; the others become the newest, so that the next `put` does not evict them."""
+        for reference in references:
+            if reference in self._slot_of:
+                self._slot_of.move_to_end(reference)
+        return [reference for reference in references if reference not in self._slot_of]
+
+    def put(self, references: Sequence[str], images_NHWC: Tensor) -> None:
+        """Add images, in place of those that were used longest ago."""
+        slots = [self._unused.pop() if self._unused else self._slot_of.popitem(last=False)[1] for _ in references]
+        self._memory_NHWC[self._rows(slots)] = images_NHWC
+        self._slot_of.update(zip(references, slots, strict=True))
+
+    def get(self, references: Sequence[str]) -> Tensor:
+        """Copies of cached images."""
+        return self._memory_NHWC[self._rows([self._slot_of[reference] for reference in references])]
+
+    def _rows(self, slots: list[int]) -> Tensor:
+        return torch.tensor(slots).to(self._memory_NHWC.device, non_blocking=True)

@@ -1,17 +1,19 @@
-"""What the pixel policy reads of an observation besides the picture, as arrays. Loads no torch.
+"""An observation as arrays: screenshot, instruction and past actions. Loads no torch: data workers use it too.
 
-Every observation has the same number of tokens, empty ones included, so that no attention needs a mask and what is
-said of one does not depend on what else is in its batch. Suffixes: L bytes of the instruction, I words, P past actions,
+Every observation has the same number of tokens, empty ones included, so that no attention needs a mask and the result
+for one does not depend on what else is in its batch. Suffixes: L bytes of the instruction, I words, P past actions,
 C columns.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from io import BytesIO
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from distrl.policies.pixel.grammar import KINDS, Grid, to_choice
 from distrl.policies.pointer.words import MAX_WORDS, read
@@ -23,6 +25,9 @@ PAST_COLUMNS = 6
 """Kind, square, first and last word that was typed, each plus one (0: none); whether it was valid; changed anything."""
 TINT = 6
 """Three gains and three shifts of the colours."""
+NO_TINT: NDArray[np.float32] = np.array([1, 1, 1, 0, 0, 0], np.float32)
+Size = tuple[int, int]
+"""Width and height in pixels."""
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,18 +42,19 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_words(self) -> int:
+        """Words that lie wholly within the bytes that are read."""
         return len(self.first_I)
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
-    """One observation: the picture as it was sent, the rest as arrays."""
+    """One observation: the screenshot still encoded, the rest as arrays."""
 
     reference: str
-    picture: bytes
+    image: bytes
     text: Text
     past_PC: NDArray[np.int16]
     tint_C: NDArray[np.float32] | None = None
-    """How the colours are shifted; None: not at all."""
+    """Colour jitter; None: none."""
 
 
 @lru_cache(maxsize=16_384)
@@ -69,7 +75,7 @@ def read_text(instruction: str, num_bytes: int) -> Text:
 
 
 def read_past(observation: Observation, grid: Grid, num_words: int) -> NDArray[np.int16]:
-    """The newest actions as rows; what a touch hit is left out, since only UI elements would tell."""
+    """The newest actions as rows. What a touch hit is not among them, since only UI elements would tell."""
     past_PC = np.zeros((PAST, PAST_COLUMNS), np.int16)
     recent = observation.recent[-PAST:]
     for row, past in enumerate(recent, PAST - len(recent)):
@@ -79,7 +85,7 @@ def read_past(observation: Observation, grid: Grid, num_words: int) -> NDArray[n
 
 def _past_row(past: Past, observation: Observation, grid: Grid, num_words: int) -> tuple[int, ...]:
     choice = to_choice(past.action, observation, grid, num_words)
-    if choice is None:  # typed or answered what this policy cannot say, or no action at all
+    if choice is None:  # typed or answered what this policy cannot express, or no action at all
         said = {"type": "type", "finish": "done"}.get(str(past.action.__struct_config__.tag), "wait")
         return KINDS.index(said) + 1, 0, 0, 0, past.valid, past.changed
     kind, first, last = choice
@@ -90,8 +96,16 @@ def _past_row(past: Past, observation: Observation, grid: Grid, num_words: int) 
 
 
 def draw_tint(jitter: float, random: np.random.Generator) -> NDArray[np.float32]:
-    """Gains around 1 and shifts around 0, `jitter` wide either way, of colours between -1 and 1."""
+    """Colour jitter: gains around 1 and shifts around 0, `jitter` wide either way, of colours between -1 and 1."""
     return (NO_TINT + random.uniform(-jitter, jitter, TINT)).astype(np.float32)
 
 
-NO_TINT: NDArray[np.float32] = np.array([1, 1, 1, 0, 0, 0], np.float32)
+def decode(image: bytes, size: Size) -> NDArray[np.uint8] | None:
+    """The pixels of a JPEG or PNG at `size`, colours last; None where it cannot be decoded."""
+    try:
+        file = Image.open(BytesIO(image), formats=("JPEG", "PNG"))
+        file.draft("RGB", size)  # a JPEG that is far too large is decoded at a fraction of its size
+        rgb = file if file.mode == "RGB" else file.convert("RGB")
+        return np.asarray(rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BILINEAR, reducing_gap=2))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None

@@ -1,8 +1,8 @@
 """The pixel policy's action grammar: a kind, and for some kinds a square of the screen or a span of the instruction.
 
-The screen is divided into squares of 16 × 16 pixels of what the policy sees, numbered line by line, and a finger lands
-in the middle of one. There is no kind that answers a question: an answer would have to be read out of the picture
-letter by letter, so tasks that ask something can be played and not be won.
+The screen is divided into squares of 16 × 16 pixels of its input image, numbered line by line, and a finger lands
+in the middle of one. There is no kind that answers a question: an answer would have to be read from the image
+letter by letter, so tasks that ask something can be attempted and not be solved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POINTING = ("tap", "hold")
 KINDS = (*POINTING, "type", *PLAIN)
 TYPE = KINDS.index("type")
 SQUARE = 16
-"""Side of a square in pixels: what four halvings of the picture leave of it."""
+"""Side of a square in pixels: the stride of the convolutional stem, which halves the image four times."""
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_squares(self) -> int:
+        """How many squares there are."""
         return self.columns * self.rows
 
     def square_at(self, x: float, y: float) -> int:
@@ -47,7 +48,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grid_of(config: PixelConfig) -> Grid:
-    """The squares of what a policy of this size sees."""
+    """The squares of the input image of a policy of this size."""
     return Grid(columns=config.picture_width // SQUARE, rows=config.picture_height // SQUARE)
 
 
@@ -63,7 +64,7 @@ def to_action(choice: Choice, observation: Observation, grid: Grid) -> Action:
 
 
 def to_choice(action: Action, observation: Observation, grid: Grid, num_words: int) -> Choice | None:
-    """The choice that comes to `action`; None where the grammar cannot say it with the first `num_words` words."""
+    """The choice that stands for `action`; None where the grammar cannot express it with the first `num_words` words."""
     match action:
         case Tap(x=x, y=y):
             return KINDS.index("tap"), grid.square_at(x, y), 0
@@ -71,8 +72,8 @@ def to_choice(action: Action, observation: Observation, grid: Grid, num_words: i
             return KINDS.index("hold"), grid.square_at(x, y), 0
         case TypeText(text=text):
             found = find(observation.instruction, text)
-            sayable = found is not None and found[1] < num_words and found[1] - found[0] < LONGEST_SPAN
-            return (TYPE, *found) if found is not None and sayable else None
+            expressible = found is not None and found[1] < num_words and found[1] - found[0] < LONGEST_SPAN
+            return (TYPE, *found) if found is not None and expressible else None
         case Swipe():
             return KINDS.index(direction(action)), 0, 0
         case _:

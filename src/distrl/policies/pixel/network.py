@@ -1,8 +1,8 @@
-"""A picture, an instruction and a history in; what to do and where out.
+"""The pixel policy's network: screenshot, instruction and past actions in; action logits and a value out.
 
-A convolutional stem halves the picture four times into squares of 16 × 16, transformer layers let the squares look at
-each other, more of them join squares, bytes of the instruction and past actions, and heads point at squares and spans.
-The stem is what makes it learn from nothing: with square patches cut out directly, a network of the same kind stayed at
+A convolutional stem with stride 16 turns the image into squares of 16 × 16. Vision layers (a transformer) attend among
+squares; joint layers attend among squares, bytes of the instruction and past actions; heads point at squares and spans.
+The stem is what lets it train from random weights: with a linear patch embedding instead, the network stayed at
 chance over 267,000 samples, and with the stem it read 88 % of its targets after 600,000.
 Suffixes as in features.py, and D width, T tokens, K kinds, H pointing heads, S squares.
 """
@@ -49,7 +49,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class GroupNorm(nn.GroupNorm):
-    """The same over groups of channels. Not over the batch: what is said of one picture must not depend on others."""
+    """The same over groups of channels. Not over the batch: the result for one image must not depend on others."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):
@@ -86,6 +86,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
+        """The tokens after one layer."""
         batch, tokens, width = x_BTD.shape
         qkv = self.qkv(self.norm_in(x_BTD)).view(batch, tokens, 3, self.heads, width // self.heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
@@ -96,7 +97,7 @@ class Block(nn.Module):
 
 
 class PixelNetwork(nn.Module):
-    """Reads pictures and texts, gives logits for kinds, squares and spans, and a value."""
+    """Images and texts in; logits for kinds, squares and spans, and a value out."""
 
     def __init__(self, config: PixelConfig) -> None:
         super().__init__()
@@ -120,23 +121,23 @@ class PixelNetwork(nn.Module):
         self.square_score = nn.Linear(width, len(POINTING))
         self.first_score, self.last_score = nn.Linear(width, 1), nn.Linear(width, 1)
         self.span_length = nn.Parameter(torch.zeros(LONGEST_SPAN))
-        self.apply(_begin)
+        self.apply(_init_weights)
         self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, picture_BHWC: Tensor, batch: Batch) -> Logits:
-        """Pictures as they were decoded: bytes, colours last."""
-        return self.answer(self.look(picture_BHWC, batch.tint_BC)[-1], batch)
+        """Images as they were decoded: bytes, colours last."""
+        return self.predict(self.encode_image(picture_BHWC, batch.tint_BC)[-1], batch)
 
-    def look(self, picture_BHWC: Tensor, tint_BC: Tensor) -> tuple[Tensor, Tensor]:
-        """The squares of each picture, as the stem sees them and after they have looked at each other."""
-        with _half(picture_BHWC):
+    def encode_image(self, picture_BHWC: Tensor, tint_BC: Tensor) -> tuple[Tensor, Tensor]:
+        """Each square's vector after the stem, and after the vision layers."""
+        with _autocast(picture_BHWC):
             seen_BSD = self._squares(picture_BHWC, tint_BC)
             return seen_BSD, self.vision(seen_BSD)
 
-    def answer(self, squares_BSD: Tensor, batch: Batch) -> Logits:
-        """What to do, from squares that were looked at and a question about each of them."""
-        # Half precision on a GPU, up to the heads: what is said is compared with what was said long ago, unrounded.
-        with _half(squares_BSD):
+    def predict(self, squares_BSD: Tensor, batch: Batch) -> Logits:
+        """Logits for encoded images, with an instruction and past actions for each of them."""
+        # Half precision on a GPU up to the heads, full precision in them: log-probabilities are compared across versions.
+        with _autocast(squares_BSD):
             state_B1D = self.state.expand(len(squares_BSD), 1, -1)
             tokens = [state_B1D, squares_BSD, self.text(self._bytes(batch).to(squares_BSD.dtype)), self._past(batch)]
             x_BTD = self.joint(torch.cat([part.to(squares_BSD.dtype) for part in tokens], dim=1))
@@ -146,8 +147,8 @@ class PixelNetwork(nn.Module):
         colours_BHWC = picture_BHWC.float().div_(127.5).sub_(1.0)
         colours_BHWC = colours_BHWC * tint_BC[:, None, None, :3] + tint_BC[:, None, None, 3:]
         # Seen as channels-last without being moved: the colours of a pixel lie side by side already.
-        looked_BDHW = self.stem(colours_BHWC.permute(0, 3, 1, 2))
-        seen_BSD: Tensor = self.norm_stem(looked_BDHW.flatten(2).transpose(1, 2))
+        stem_BDHW = self.stem(colours_BHWC.permute(0, 3, 1, 2))
+        seen_BSD: Tensor = self.norm_stem(stem_BDHW.flatten(2).transpose(1, 2))
         return seen_BSD + self.place.weight[1:].to(seen_BSD.dtype)
 
     def _bytes(self, batch: Batch) -> Tensor:
@@ -169,7 +170,7 @@ class PixelNetwork(nn.Module):
             kind_BK=self.kind_head(state_BD),
             square_BHS=pointed_BHS + self.square_score(squares_BSD).transpose(1, 2),
             span_BII=self._spans(bytes_BLD, batch),
-            # The critic reads the trunk and does not bend it: its loss would otherwise undo what the policy has learnt.
+            # The critic's gradient stops here: its loss would otherwise undo what the policy has learnt.
             value_B=self.value_head(state_BD.detach()).squeeze(-1),
         )
 
@@ -184,12 +185,12 @@ class PixelNetwork(nn.Module):
         return spans_BII.masked_fill(~fits_BII, NEVER)
 
 
-def _half(x: Tensor) -> torch.autocast:
+def _autocast(x: Tensor) -> torch.autocast:
     return torch.autocast("cuda" if x.is_cuda else "cpu", torch.bfloat16, enabled=x.is_cuda)
 
 
-def _begin(module: nn.Module) -> None:
-    """First weights: small and normal, so that every layer starts close to letting through what comes in."""
+def _init_weights(module: nn.Module) -> None:
+    """First weights: small and normal, so that every layer starts close to the identity."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02 if isinstance(module, nn.Linear) else 0.5)
     if isinstance(module, nn.Conv2d):
@@ -205,8 +206,8 @@ def compile_layers(network: PixelNetwork) -> None:
             block.compile(dynamic=False)
 
 
-def plain_layers(network: PixelNetwork) -> None:
-    """Run the layers as they are written again: what is compiled is made for one size of batch."""
+def uncompile_layers(network: PixelNetwork) -> None:
+    """Undo `compile_layers`: compiled layers are made for one batch size."""
     for block in network.modules():
         if isinstance(block, Block):
             block._compiled_call_impl = None

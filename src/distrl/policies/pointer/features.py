@@ -1,4 +1,4 @@
-"""What the pointer reads of an observation, as small arrays, and how a batch of them becomes tensors.
+"""An observation as small arrays for the pointer, and batches of them as tensors.
 
 Suffixes: B batch, I instruction words, E elements, P past actions, W words of one text, F features.
 """
@@ -43,6 +43,7 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_tokens(self) -> int:
+        """Tokens of the network's input, without the state token."""
         return len(self.words_I) + len(self.element_class_E) + len(self.past_kind_P)
 
 
@@ -63,7 +64,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(observation: Observation, *, string_match: bool) -> Encoded:
-    """What the pointer reads. Without `string_match` it is not told which words stand in both texts."""
+    """The observation as arrays. Without `string_match` the features that say which words stand in both texts are 0."""
     words = read(observation.instruction)[:MAX_WORDS]
     elements, recent = observation.elements[:MAX_ELEMENTS], observation.recent
     said = tuple(word.plain for word in words)
@@ -111,7 +112,7 @@ def _element_features(
 
 @lru_cache(maxsize=65_536)
 def _overlap(text: str, said: tuple[str, ...]) -> tuple[float, float]:
-    """Share of the text's words that were said, and whether all of them were said in a row."""
+    """Share of the text's words that stand in the instruction, and whether all of them stand there in a row."""
     words = [word.plain for word in read(text)]
     if not words:
         return 0.0, 0.0
@@ -123,7 +124,7 @@ def _overlap(text: str, said: tuple[str, ...]) -> tuple[float, float]:
 def _word_features(
     said: tuple[str, ...], elements: tuple[UiElement, ...], recent: tuple[Past, ...], match: bool
 ) -> NDArray[np.float32]:
-    """For each word said: on the screen, in a field, touched before."""
+    """For each word of the instruction: on the screen, in a field, touched before."""
     features = np.zeros((len(said), WORD_FEATURES), np.float32)
     if match:
         shown = {word.plain for e in elements for word in read(e.text)}
@@ -142,7 +143,7 @@ def _past_kind(past: Past, observation: Observation) -> int:
     )
 
 
-def rename(item: Encoded, share: float, random: np.random.Generator) -> Encoded:
+def swap_words(item: Encoded, share: float, random: np.random.Generator) -> Encoded:
     """`item` with some of the words that stand both in the instruction and on the screen replaced by others.
 
     The same word is replaced everywhere at once, so what the observation means stays: training on it teaches to

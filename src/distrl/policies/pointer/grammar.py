@@ -59,7 +59,7 @@ def to_action(choice: Choice, observation: Observation) -> Action:
 
 
 def to_choice(action: Action, observation: Observation) -> Choice | None:
-    """The choice that comes to `action`; None where the grammar cannot say it."""
+    """The choice that stands for `action`; None where the grammar cannot express it."""
     match action:
         case Tap(x=x, y=y):
             return _pointing("tap", _at(observation, x, y))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distrl.config.schema import PolicyConfig
+from distrl.config.schema import PointerConfig
 from distrl.policies.pointer.features import (
     CLASSES,
     ELEMENT_FEATURES,
@@ -37,7 +37,7 @@ class Logits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(nn.Module):
-    """Pre-norm self-attention and a gated-free MLP."""
+    """Pre-norm self-attention and an MLP."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,6 +46,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
 
     def forward(self, x_BTD: Tensor, bias_B11T: Tensor) -> Tensor:
+        """The tokens after one layer; `bias_B11T` masks padding."""
         batch, tokens, width = x_BTD.shape
         qkv = self.qkv(self.norm_in(x_BTD)).view(batch, tokens, 3, HEADS, width // HEADS)
         query, key, value = qkv.permute(2, 0, 3, 1, 4)
@@ -58,9 +59,9 @@ class Block(nn.Module):
 
 
 class PointerNetwork(nn.Module):
-    """Reads a batch, gives logits for kinds, elements and spans, and a value."""
+    """A batch in; logits for kinds, elements and spans, and a value out."""
 
-    def __init__(self, config: PolicyConfig) -> None:
+    def __init__(self, config: PointerConfig) -> None:
         super().__init__()
         width = config.width
         self.word = nn.Embedding(ROWS, width, padding_idx=0)
@@ -83,6 +84,7 @@ class PointerNetwork(nn.Module):
         nn.init.normal_(self.word.weight, std=0.5)
 
     def forward(self, batch: Batch) -> Logits:
+        """The logits of a padded batch."""
         words_BID, elements_BED, past_BPD = self._words(batch), self._elements(batch), self._past(batch)
         state_B1D = self.kind_of_token[3].expand(len(words_BID), 1, -1)
         x_BTD = torch.cat([state_B1D, words_BID, elements_BED, past_BPD], dim=1)
@@ -104,8 +106,8 @@ class PointerNetwork(nn.Module):
     def _elements(self, batch: Batch) -> Tensor:
         text_BED = self._bag(batch.element_words_BEW[..., :6])
         detail_BED = self.element_detail(self._bag(batch.element_words_BEW[..., 6:]))
-        look_BED = self.element_class(batch.element_class_BE) + self.element_features(batch.element_features_BEF)
-        elements: Tensor = text_BED + detail_BED + look_BED + self.kind_of_token[1]
+        kind_BED = self.element_class(batch.element_class_BE) + self.element_features(batch.element_features_BEF)
+        elements: Tensor = text_BED + detail_BED + kind_BED + self.kind_of_token[1]
         return elements
 
     def _past(self, batch: Batch) -> Tensor:
@@ -123,13 +125,13 @@ class PointerNetwork(nn.Module):
         query_BHD = self.query(state_BD).view(len(state_BD), len(POINTING), -1)
         pointed_BHE = torch.einsum("bhd,bed->bhe", query_BHD, elements_BED) / state_BD.shape[-1] ** 0.5
         element_BHE = pointed_BHE + self.element_score(elements_BED).transpose(1, 2)
-        reach_BHE = _reach(batch)
+        selectable_BHE = _selectable(batch)
         kind_BK = self.kind_head(state_BD)
         return Logits(
             kind_BK=kind_BK,
-            element_BHE=element_BHE.masked_fill(~reach_BHE, NEVER),
+            element_BHE=element_BHE.masked_fill(~selectable_BHE, NEVER),
             span_BII=self._spans(words_BID, batch.word_mask_BI),
-            # The critic reads the trunk and does not bend it: its loss would otherwise undo what the policy has learnt.
+            # The critic's gradient stops here: its loss would otherwise undo what the policy has learnt.
             value_B=self.value_head(state_BD.detach()).squeeze(-1),
         )
 
@@ -143,11 +145,11 @@ class PointerNetwork(nn.Module):
         return spans_BII.masked_fill(~fits_BII, NEVER)
 
 
-def _reach(batch: Batch) -> Tensor:
-    """Which elements each pointing head may choose: what can be touched, and what says something."""
+def _selectable(batch: Batch) -> Tensor:
+    """Which elements each pointing head may choose: clickable ones, and for an answer those with a label."""
     mask_BE, features_BEF = batch.element_mask_BE, batch.element_features_BEF
     touchable_BE = mask_BE & (features_BEF[..., 4] > 0)
-    saying_BE = mask_BE & (features_BEF[..., 15] > 0)
+    labelled_BE = mask_BE & (features_BEF[..., 15] > 0)
     touch_BE = torch.where(touchable_BE.any(1, keepdim=True), touchable_BE, mask_BE)
-    say_BE = torch.where(saying_BE.any(1, keepdim=True), saying_BE, mask_BE)
+    say_BE = torch.where(labelled_BE.any(1, keepdim=True), labelled_BE, mask_BE)
     return torch.stack([touch_BE, touch_BE, say_BE], dim=1)

@@ -1,10 +1,15 @@
-"""Low-rank adapters on the language model: small, trainable, and all that a version has to carry."""
+"""LoRA adapters on the language model: added for training, merged into the weights for faster answers.
+
+The adapters and the value head are all that is trained and published.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError, closest
@@ -29,9 +34,9 @@ def add_adapters(network: nn.Module, config: VlmConfig) -> nn.Module:
     return adapted
 
 
-def target_names(network: Any, targets: str) -> list[str]:
-    """The full names of the language model's layers whose last part is in `targets`, a list with commas."""
-    wanted = {name.strip() for name in targets.split(",")}
+def target_names(network: Any, targets: Sequence[str]) -> list[str]:
+    """The full names of the language model's layers whose last part is in `targets`."""
+    wanted = set(targets)
     inside = {id(module) for module in network.get_decoder().modules()}
     linear = [
         name for name, module in network.named_modules() if isinstance(module, nn.Linear) and id(module) in inside
@@ -40,8 +45,45 @@ def target_names(network: Any, targets: str) -> list[str]:
     if not found:
         known = {name.rpartition(".")[2] for name in linear}
         raise ConfigError(
-            f"policy.vlm.lora_targets = {targets!r} names no layer of this model",
-            expected=closest(targets, known),
-            fix=f"policy.vlm.lora_targets = {','.join(sorted(known))!r}",
+            f"policy.vlm.lora_targets = {','.join(targets)} names no layer of this model",
+            expected=closest(targets[0] if targets else "", known),
+            fix=f"--policy.vlm.lora_targets {','.join(sorted(known))}",
         )
     return found
+
+
+class AdapterMerger:
+    """Merges a network's LoRA adapters into its weights and takes them out again, in place: captured graphs stay valid.
+
+    An adapter costs more small kernels than the layer under it; merged, it costs nothing. The price is a second copy of
+    the weights, from which they are made anew with every version, and one more rounding of them.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._layers: list[Any] = [module for module in network.modules() if hasattr(module, "get_delta_weight")]
+        self._plain: list[Tensor] = []
+        self._merged: list[int] = []
+        """Versions of the adapter tensors that are merged now; empty: none are."""
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Add the present adapters to the weights, unless these very adapters are merged already."""
+        state = [part[ADAPTER].weight._version for layer in self._layers for part in (layer.lora_A, layer.lora_B)]
+        if self._merged == state:
+            return
+        if not self._plain:
+            self._plain = [layer.get_base_layer().weight.clone() for layer in self._layers]
+        for layer, plain in zip(self._layers, self._plain, strict=True):
+            layer.get_base_layer().weight.copy_(plain.float() + layer.get_delta_weight(ADAPTER).float())
+            layer.merged_adapters[:] = [ADAPTER]
+        self._merged = state
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Restore the weights; the adapters act on their own again."""
+        if not self._merged:
+            return
+        for layer, plain in zip(self._layers, self._plain, strict=True):
+            layer.get_base_layer().weight.copy_(plain)
+            layer.merged_adapters.clear()
+        self._merged = []

@@ -1,4 +1,4 @@
-"""From a question to the text that a model was trained to answer: its own chat template, or a plain one where it has none.
+"""Renders prompts with the model's own chat template, or with a plain one where it has none.
 
 Templates differ in what they take: a system message or none, content as a list of parts or as one text. Which of these
 works is tried out once, with words that must come out again.
@@ -13,48 +13,51 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from jinja2 import TemplateError
 
 from distrl.policies.vlm.loading import Model
 
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
+"""What a template raises for messages in a format that it does not take."""
 _SYSTEM, _USER = "what to do", "what is seen"
 """Words to try a template with."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is asked."""
+class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a prompt, before the chat template."""
 
     system: str
     text: str
-    num_pictures: int = 0
-    """Pictures that stand before the text."""
+    num_images: int = 0
+    """Images, which stand before the text."""
 
 
-class _Manner(msgspec.Struct, frozen=True):
-    """How a template wants its messages."""
+class _MessageFormat(msgspec.Struct, frozen=True):
+    """How a template takes its messages."""
 
     in_parts: bool
     """Content as a list of parts; otherwise as one text."""
     system_apart: bool
-    """The system's words as a message of their own; otherwise before the user's."""
+    """The system prompt as a message of its own; otherwise in front of the user's."""
 
 
 class Chat:
-    """Renders questions for one model."""
+    """Renders the prompts of one model."""
 
     def __init__(self, model: Model, folder: str, placeholder: str) -> None:
         self._tokenizer, self._placeholder = model.tokenizer, placeholder
         self._folder, self._template = folder, _own_template(model.tokenizer) or _legacy_template(Path(folder))
-        self._manner = self._find_manner() if self._template else None
+        self._format = self._find_format() if self._template else None
         self._control = _any_of(model.tokenizer.get_added_vocab())
 
     @property
     def plain(self) -> bool:
         """Whether the model's own template is missing or of no use."""
-        return self._manner is None
+        return self._format is None
 
     @property
     def notices(self) -> list[str]:
-        """What the owner should know."""
+        """What the owner of the run should know."""
         if not self.plain:
             return []
         return [
@@ -62,38 +65,38 @@ class Chat:
             "know; a chat_template.jinja in that folder would be used instead"
         ]
 
-    def render(self, question: Question) -> str:
+    def render(self, prompt: ChatPrompt) -> str:
         """The prompt, up to where the answer begins."""
-        if self._manner is not None:
-            return self._apply(question, self._manner)
+        if self._format is not None:
+            return self._apply(prompt, self._format)
         start = self._tokenizer.bos_token or ""
-        pictures = self._placeholder * question.num_pictures
-        return f"{start}{question.system}\n\n{pictures}{question.text}\n\nAnswer:\n"
+        images = self._placeholder * prompt.num_images
+        return f"{start}{prompt.system}\n\n{images}{prompt.text}\n\nAnswer:\n"
 
-    def harmless(self, text: str) -> str:
-        """`text` from a screen or a user, without anything that the tokenizer takes for a sign of its own.
+    def strip_control_tokens(self, text: str) -> str:
+        """`text` from a screen or a user, without anything that the tokenizer takes for a special token.
 
         Each becomes a space, so that what stands around it cannot join to another one.
         """
         return self._control.sub(" ", text)
 
-    def _find_manner(self) -> _Manner | None:
-        sees = bool(self._placeholder)
-        tried = Question(system=_SYSTEM, text=_USER, num_pictures=int(sees))
-        for in_parts, system_apart in product((sees, not sees), (True, False)):
-            manner = _Manner(in_parts, system_apart)
+    def _find_format(self) -> _MessageFormat | None:
+        takes_images = bool(self._placeholder)
+        tried = ChatPrompt(system=_SYSTEM, text=_USER, num_images=int(takes_images))
+        for in_parts, system_apart in product((takes_images, not takes_images), (True, False)):
+            format = _MessageFormat(in_parts, system_apart)
             try:
-                said = self._apply(tried, manner)
-            except Exception:  # noqa: S112  # a template may raise anything to say no
+                said = self._apply(tried, format)
+            except TEMPLATE_ERRORS:
                 continue
-            whole = _SYSTEM in said and _USER in said and (not sees or said.count(self._placeholder) == 1)
+            whole = _SYSTEM in said and _USER in said and (not takes_images or said.count(self._placeholder) == 1)
             if whole and "'type'" not in said:  # a list that was printed as it stands
-                return manner
+                return format
         return None
 
-    def _apply(self, question: Question, manner: _Manner) -> str:
+    def _apply(self, prompt: ChatPrompt, format: _MessageFormat) -> str:
         said: str = self._tokenizer.apply_chat_template(
-            self._messages(question, manner),
+            self._messages(prompt, format),
             chat_template=self._template,
             tokenize=False,
             add_generation_prompt=True,
@@ -101,13 +104,13 @@ class Chat:
         )
         return said
 
-    def _messages(self, question: Question, manner: _Manner) -> list[dict[str, Any]]:
-        text = question.text if manner.system_apart else f"{question.system}\n\n{question.text}"
-        parts: list[dict[str, str]] = [*([{"type": "image"}] * question.num_pictures), {"type": "text", "text": text}]
-        listed: Any = parts if manner.in_parts else self._placeholder * question.num_pictures + text
-        system: Any = [{"type": "text", "text": question.system}] if manner.in_parts else question.system
+    def _messages(self, prompt: ChatPrompt, format: _MessageFormat) -> list[dict[str, Any]]:
+        text = prompt.text if format.system_apart else f"{prompt.system}\n\n{prompt.text}"
+        parts: list[dict[str, str]] = [*([{"type": "image"}] * prompt.num_images), {"type": "text", "text": text}]
+        listed: Any = parts if format.in_parts else self._placeholder * prompt.num_images + text
+        system: Any = [{"type": "text", "text": prompt.system}] if format.in_parts else prompt.system
         user = {"role": "user", "content": listed}
-        return [{"role": "system", "content": system}, user] if manner.system_apart else [user]
+        return [{"role": "system", "content": system}, user] if format.system_apart else [user]
 
 
 def _own_template(tokenizer: Any) -> str | None:

@@ -1,7 +1,7 @@
 """A trained policy as a Hugging Face folder: adapters to put on the model they came from, or a whole model.
 
-The value head goes into a folder of its own: it is ours alone, and who serves the model takes every file of tensors
-beside its weights for a part of them.
+The value head goes into a folder of its own: no serving software knows it, and such software takes every file of
+tensors beside the weights for a part of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json", *PICKLES, "*.gguf", "*.o
 """What is not copied from the folder of the model: the weights are new."""
 
 OURS = "distrl"
-"""Folder of what only we read."""
+"""Folder of what only distrl reads."""
 
 
 def export_adapter(policy: VlmPolicy, folder: Path) -> None:
@@ -37,15 +37,15 @@ def export_adapter(policy: VlmPolicy, folder: Path) -> None:
 
 
 def export_merged(policy: VlmPolicy, folder: Path) -> None:
-    """Write a whole model into `folder`, in the numbers of the one that it was: afterwards `policy` is of no more use."""
+    """Write a whole model into `folder`, in the dtype of the original; `policy` cannot be used afterwards."""
     source = Path(policy.config.path)
     shutil.copytree(source, folder, dirs_exist_ok=True, ignore=_not_for_copies)
     network = policy.network.model
     merged = network.merge_and_unload() if policy.config.lora_rank else network
     merged.to(policy.native_dtype or torch.float32).save_pretrained(folder)
-    habits = source / "generation_config.json"
-    if habits.is_file():  # written anew just now, without what the model's makers had put there
-        shutil.copyfile(habits, folder / habits.name)
+    generation = source / "generation_config.json"
+    if generation.is_file():  # written anew just now, without what the model's makers had put there
+        shutil.copyfile(generation, folder / generation.name)
     _export_value(policy, folder)
 
 

@@ -1,7 +1,7 @@
-"""Answers token by token from a static cache, one captured graph a token: the GPU never waits for Python.
+"""Decoding with a static key-value cache and one captured CUDA graph per token: the GPU never waits for Python.
 
 The prompt goes through the model once, as it is; its keys and values are copied into buffers of a fixed size. Every
-further token is one replay of a graph that embeds, decodes, samples and scores it and moves on to the next place.
+further token is one replay of a graph that embeds, decodes, samples and scores it and moves on to the next position.
 On a CPU the same steps run without a graph. Suffixes: B answers, L places of the cache, V vocabulary, A answer tokens.
 """
 
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from distrl.policies.vlm.tokens import entropy_of, log_chances
+from distrl.policies.vlm.tokens import entropy_of, token_logp
 
 GROUPED = "distrl_grouped"
 """Name of the attention that reads shared keys and values once for all heads that share them."""
 
-LOOK_EVERY = 4
-"""Tokens between two looks at whether all answers have ended: each look waits for the GPU."""
+CHECK_END_EVERY = 4
+"""Tokens between two checks whether all answers have ended: each check waits for the GPU."""
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampled tokens with what the model thought of each, before any cut at an end token."""
+    """Sampled tokens with their log-probabilities and entropies, before any cut at an end token."""
 
     token_BA: Tensor
     logp_BA: Tensor
@@ -34,18 +34,18 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True):
-    """How answers are made."""
+    """Settings of the decoding."""
 
     num_tokens: int
     temperature: float
     """0: the likeliest token."""
     never: tuple[int, ...] = ()
-    """Tokens that no answer may hold, such as a picture's place."""
+    """Tokens that no answer may hold, such as an image placeholder."""
     ends: tuple[int, ...] = ()
     """Once every answer holds one of these, no more tokens are made."""
 
 
-def share_keys(config: Any) -> None:
+def use_grouped_attention(config: Any) -> None:
     """Make the language model under `config` use the grouped attention."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -70,7 +70,7 @@ def attend_grouped(
     return mixed.reshape(batch, 1, heads, width), None
 
 
-class StaticKeys:
+class StaticKeyValues:
     """Keys and values in buffers of a fixed size, written at the place that a tensor names."""
 
     def __init__(self, shape: tuple[int, int, int, int], layers: int, like: Tensor) -> None:
@@ -79,9 +79,9 @@ class StaticKeys:
         self.place_1 = torch.zeros(1, dtype=torch.long, device=like.device)
 
     def fill(self, cache: Any) -> int:
-        """Take over what a prompt left in a cache of transformers; its length.
+        """Copy the keys and values of a prompt from a transformers cache; returns its length.
 
-        Nothing stays of earlier answers: nobody looks there, but what is no number would spoil a sum even so.
+        The rest is zeroed: masked positions are not attended to, but NaN there would spoil the sums even so.
         """
         for keys, values, layer in zip(self.keys, self.values, cache.layers, strict=True):
             length = layer.keys.shape[2]
@@ -97,6 +97,7 @@ class StaticKeys:
         return self.keys[layer], self.values[layer]
 
     def get_seq_length(self, *_: Any, **__: Any) -> int:
+        """0, as transformers asks: positions are passed in explicitly."""
         return 0
 
 
@@ -119,11 +120,11 @@ class Decoder:
         self._language = getattr(model.model, "language_model", model.model)
         self._decoding, self._generator = decoding, generator
         text = self._language.config
-        share_keys(text)
+        use_grouped_attention(text)
         weight = self._head.weight
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         places = longest_prompt + decoding.num_tokens
-        self._keys = StaticKeys((batch, text.num_key_value_heads, places, width), text.num_hidden_layers, weight)
+        self._keys = StaticKeyValues((batch, text.num_key_value_heads, places, width), text.num_hidden_layers, weight)
         device, tokens = weight.device, decoding.num_tokens
         self._seen_B11L = torch.zeros(batch, 1, 1, places, dtype=torch.bool, device=device)
         self._token_B = torch.zeros(batch, dtype=torch.long, device=device)
@@ -141,7 +142,7 @@ class Decoder:
         self._after_prompt_B: Tensor | None = None
 
     def _note_positions(self, _: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-        """Remember where a prompt ends: positions in space do not follow from its length."""
+        """Remember where a prompt ends: with images, positions do not follow from its length."""
         positions = given.get("position_ids")
         if positions is not None and positions.ndim == 3 and positions.shape[-1] > 1:
             self._after_prompt_B = positions.amax(dim=(0, 2)) + 1
@@ -162,7 +163,7 @@ class Decoder:
         self._begin(found, inputs["attention_mask"])
         self._choose(self._head(hidden_BD))
         for made in range(1, self._decoding.num_tokens):
-            if made % LOOK_EVERY == 0 and self._ended(made, rows):
+            if made % CHECK_END_EVERY == 0 and self._ended(made, rows):
                 break
             self._advance()
         return self._out, hidden_BD
@@ -176,7 +177,7 @@ class Decoder:
         """The prompts through the model; a hook that stayed would keep this decoder and its buffers alive."""
         self._after_prompt_B = None
         if "image_grid_thw" not in inputs:
-            # Places of pictures are found by the model; without any, it would count the padding too.
+            # The model finds the positions of images itself; without images it would count the padding too.
             inputs = {**inputs, "position_ids": (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)}
         hook = self._language.register_forward_pre_hook(self._note_positions, with_kwargs=True)
         try:
@@ -196,12 +197,12 @@ class Decoder:
         if not self._token_B.is_cuda:
             self._token()
             return
-        with torch.cuda.device(self._token_B.device):  # graphs and streams are otherwise those of the first GPU
+        with torch.cuda.device(self._token_B.device):  # graphs and streams otherwise belong to the first GPU
             self._replay = self._replay or self._capture()
             self._replay()
 
     def _capture(self) -> Callable[[], None]:
-        """Record one token's work; what the rehearsals changed is put back, the place of the draws too."""
+        """Capture one token's work; what the warm-up runs changed is put back, the generator's state too."""
         drawn = self._generator.get_state() if self._generator is not None else None
         moving = (self._token_B, self._position_B, self._step_1, self._keys.place_1, self._seen_B11L)
         before = [tensor.clone() for tensor in moving]
@@ -246,11 +247,11 @@ class Decoder:
         return position_B1.expand(3, -1, -1) if hasattr(self._inner, "language_model") else position_B1
 
     def _choose(self, logits_BV: Tensor) -> None:
-        """Sample the next token, and note what it was and what the model thought."""
+        """Sample the next token, and record it with its log-probability and entropy."""
         temperature = self._decoding.temperature
-        logp_BV = log_chances(logits_BV, self._never, temperature or 1.0)
-        wish_BV = logp_BV + _gumbel(logp_BV, self._generator) if temperature else logp_BV
-        token_B1 = wish_BV.argmax(-1, keepdim=True)
+        logp_BV = token_logp(logits_BV, self._never, temperature or 1.0)
+        noisy_BV = logp_BV + _gumbel(logp_BV, self._generator) if temperature else logp_BV
+        token_B1 = noisy_BV.argmax(-1, keepdim=True)
         self._token_B.copy_(token_B1[:, 0])
         self._out.token_BA.index_copy_(1, self._step_1, token_B1)
         self._out.logp_BA.index_copy_(1, self._step_1, logp_BV.gather(1, token_B1))

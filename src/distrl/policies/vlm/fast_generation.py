@@ -1,4 +1,4 @@
-"""Answers through the fast forms of a model: what a worker with a GPU uses for Qwen-VL and plain language models.
+"""Fast generation: `fast_layers` and `fast_decode` together, for Qwen-VL and plain language models on a GPU.
 
 A decoder is made for a batch size and a longest prompt, and captures its graph once. Batches are filled up to a power
 of two with one-token prompts, and prompt lengths rounded up, so that a handful of decoders serve all requests.
@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from distrl.policies.vlm.fast_decode import Answers, Decoder, Decoding
-from distrl.policies.vlm.fast_layers import fuse_layers, restore_layers
-from distrl.policies.vlm.fast_vision import is_packed_attention, speed_up_vision
-from distrl.policies.vlm.generation import Answered, Sampling
+from distrl.policies.vlm.fast_layers import fuse_layers, fuse_vision, is_packed_attention, restore_layers
+from distrl.policies.vlm.generation import Generated, Sampling
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.tokens import Inputs
 
@@ -24,16 +23,16 @@ PROMPT_STEP = 128
 MOST_DECODERS = 8
 """Each holds a cache and a graph of its own."""
 CACHES = 2
-"""All these caches together are at most so many times as large as the largest: room for one of every power of two below."""
+"""All these caches together are at most so many times as large as the largest: enough for one of every power of two below."""
 SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """Settings of models that do more to a hidden state than their language head does."""
 
 
-def suits(model: Any) -> bool:
-    """Whether the fast forms fit `model`: one with Qwen-VL's packed tower, or a language model that sees nothing.
+def supports(model: Any) -> bool:
+    """Whether the fast path works for `model`: one with Qwen-VL's packed vision tower, or a language model without images.
 
     Its layers must all attend to everything before them and do the same work for every token, without experts to choose
-    from; its language head must have the last word.
+    from; nothing may come after its language head.
     """
     inner: Any = getattr(model, "model", None)
     language: Any = getattr(inner, "language_model", inner)
@@ -50,17 +49,17 @@ def suits(model: Any) -> bool:
 
 
 def speed_up(model: Any) -> Callable[[], None]:
-    """Give `model` every fast form of a forward, for who answers and for who learns; call the result to take them off."""
+    """Give `model` its fast forward passes, for workers and for the learner; call the result to undo it."""
     text = getattr(model.model, "language_model", model.model).config
     attention = text._attn_implementation
     fuse_layers(model)
-    speed_up_vision(model)
+    fuse_vision(model)
 
-    def slow_down() -> None:
+    def undo() -> None:
         restore_layers(model)
         text._attn_implementation = attention
 
-    return slow_down
+    return undo
 
 
 class FastGenerate:
@@ -69,9 +68,9 @@ class FastGenerate:
     def __init__(self) -> None:
         self._decoders: dict[tuple[int, int, Decoding], Decoder] = {}
         self._generator: torch.Generator | None = None
-        """On the model's device, and of nobody else: the process may draw other things from torch's own."""
+        """On the model's device, and used here alone: other code may draw from torch's own."""
 
-    def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
+    def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Generated:
         rows, length = inputs["input_ids"].shape
         decoding = Decoding(
             num_tokens=sampling.answer_tokens,
@@ -87,22 +86,22 @@ class FastGenerate:
         answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding), rows=rows)
         return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
 
-    def forget(self) -> None:
-        """Let go of all decoders and their caches."""
+    def clear(self) -> None:
+        """Free all decoders and their caches."""
         self._decoders.clear()
 
     def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
-        """One with enough room and not twice too much, the last used at the end; those used longest ago make room."""
+        """One that is large enough and not twice too large, new if need be; those used longest ago are freed for it."""
         fitting = (key for key in self._decoders if key[::2] == (batch, decoding) and longest <= key[1] <= 2 * longest)
         key = min(fitting, default=(batch, longest, decoding))
         found = self._decoders.pop(key, None)
         if found is None:
-            self._make_room(_places(key))
+            self._free_for(_places(key))
             found = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator)
         self._decoders[key] = found
         return found
 
-    def _make_room(self, places: int) -> None:
+    def _free_for(self, places: int) -> None:
         while self._decoders:
             sizes = [places, *map(_places, self._decoders)]
             if len(sizes) <= MOST_DECODERS and sum(sizes) <= CACHES * max(sizes):
@@ -117,7 +116,7 @@ def _places(key: tuple[int, int, Decoding]) -> int:
 
 
 def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:
-    """The same prompts and as many prompts of one token as the batch lacks; pictures stay as they are."""
+    """The same prompts and as many prompts of one token as the batch lacks; images stay as they are."""
     rows, length = inputs["input_ids"].shape
     if rows == batch:
         return inputs
@@ -130,7 +129,7 @@ def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:
     return filled
 
 
-def gather(answers: Answers, value_logit_B: Tensor, rows: int, ends: tuple[int, ...]) -> Answered:
+def gather(answers: Answers, value_logit_B: Tensor, rows: int, ends: tuple[int, ...]) -> Generated:
     """The answers up to their end tokens, with their sums."""
     token_BA, logp_BA, entropy_BA = (
         tensor[:rows].cpu() for tensor in (answers.token_BA, answers.logp_BA, answers.entropy_BA)
@@ -140,7 +139,7 @@ def gather(answers: Answers, value_logit_B: Tensor, rows: int, ends: tuple[int, 
     said_BA = (ended_BA.cumsum(1) - ended_BA.long()) == 0
     logp_B, entropy_B = ((x_BA.where(said_BA, torch.zeros(()))).sum(1) for x_BA in (logp_BA, entropy_BA))
     value_B = value_logit_B[:rows].float().cpu()
-    return Answered(
+    return Generated(
         answers=[
             tuple(token for token, said in zip(row, here, strict=True) if said)
             for row, here in zip(token_BA.tolist(), said_BA.tolist(), strict=True)

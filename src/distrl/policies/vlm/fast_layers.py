@@ -1,13 +1,19 @@
-"""Norms, MLPs and adapted layers with their small steps joined: the same numbers up to rounding, fewer passes over memory.
+"""Fused forward passes for transformers models: the same numbers up to rounding, fewer kernels and passes over memory.
 
-Stock norms take six passes over their input and stock gates two; one fused kernel each does it here. An adapter is added
-to its layer by the product that computes it. MLPs that carry no
-adapter and whose inner width is no multiple of 8 (3,420 in Qwen2.5-VL's vision tower) are filled up with zeros for the
-product, since matrix kernels for such widths run at a fraction of the chip's rate; the weights themselves stay as they are.
+Norms, MLPs and adapted layers: stock norms take six passes over their input and stock gates two; here one fused kernel
+does each. An adapter is added to its layer by the product that computes it. MLPs without an adapter whose inner width
+is no multiple of 8 (3,420 in Qwen2.5-VL's vision tower) are zero-padded for the product, since matrix kernels for such
+widths run at a fraction of the chip's rate; the weights themselves stay as they are.
+
+The vision tower of Qwen-VL: the stock tower attends to each window of each image in a call of its own, thousands a
+forward, and the GPU waits for Python most of the time. Here all windows of a layer go into one call: a variable-length
+kernel on CUDA, one padded batch elsewhere. The patch embedding, a convolution whose stride is its kernel, becomes the
+equal matrix product.
 """
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -19,9 +25,9 @@ from torch.nn import functional as F
 from distrl.policies.vlm.adapters import ADAPTER
 
 WIDTH_STEP = 64
-"""Inner widths are filled up to a multiple of this."""
+"""Inner widths are padded to a multiple of this."""
 KERNELS = 64
-"""How many forms of the joined gate a process may compile; beyond that it computes them in two steps."""
+"""How many variants of the fused gate a process may compile; beyond that it computes them in two steps."""
 
 
 def fuse_layers(model: nn.Module) -> int:
@@ -50,7 +56,7 @@ def _fused_form(module: nn.Module) -> Any:
     if not (gated and "silu" in type(module.act_fn).__name__.lower()):
         return None
     plain = all(type(getattr(module, name)) is nn.Linear for name in ("gate_proj", "up_proj", "down_proj"))
-    return _filled_mlp if plain and module.gate_proj.out_features % 8 else _gated_mlp  # type: ignore[operator,union-attr]
+    return _padded_mlp if plain and module.gate_proj.out_features % 8 else _gated_mlp  # type: ignore[operator,union-attr]
 
 
 def _is_adapted(module: Any) -> bool:
@@ -78,7 +84,7 @@ def _gated_mlp(self: Any, x: Tensor) -> Tensor:
     return out
 
 
-def _filled_mlp(self: Any, x: Tensor) -> Tensor:
+def _padded_mlp(self: Any, x: Tensor) -> Tensor:
     gate, up, down = self.gate_proj, self.up_proj, self.down_proj
     missing = -gate.out_features % WIDTH_STEP
     weight = torch.cat([_taller(gate.weight, missing), _taller(up.weight, missing)])
@@ -92,7 +98,7 @@ def _taller(weight: Tensor, rows: int) -> Tensor:
 
 
 def _gate(gate: Tensor, up: Tensor) -> Tensor:
-    return _joined_gate()(gate, up) if gate.is_cuda else _plain_gate(gate, up)
+    return _compiled_gate()(gate, up) if gate.is_cuda else _plain_gate(gate, up)
 
 
 def _plain_gate(gate: Tensor, up: Tensor) -> Tensor:
@@ -100,7 +106,104 @@ def _plain_gate(gate: Tensor, up: Tensor) -> Tensor:
 
 
 @cache
-def _joined_gate() -> Any:
+def _compiled_gate() -> Any:
     # One kernel for each kind of numbers, of layout and of gradients: more than the compiler makes of one function by itself.
     torch._dynamo.config.recompile_limit = max(KERNELS, torch._dynamo.config.recompile_limit)
     return torch.compile(_plain_gate, dynamic=True)
+
+
+# The vision tower of Qwen-VL.
+
+
+def fuse_vision(model: nn.Module) -> int:
+    """Give every windowed attention and patch embedding under `model` its fast form; how many there were."""
+    lengths = Lengths()
+    changed = 0
+    for module in model.modules():
+        if is_packed_attention(module):
+            module.forward = MethodType(_attend_with(lengths), module)
+            changed += 1
+        elif _is_patch_embedding(module):
+            module.forward = MethodType(_embed_patches, module)
+            changed += 1
+    return changed
+
+
+class Lengths:
+    """Longest length of packed sequences, kept from layer to layer: reading it from the GPU costs a synchronisation."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Tensor, int]] = {}
+
+    def longest(self, bounds_W: Tensor) -> int:
+        """The longest sequence between `bounds_W`."""
+        held = self._held.get(id(bounds_W))
+        if held is None or held[0] is not bounds_W:
+            if len(self._held) > 8:
+                self._held.clear()
+            held = bounds_W, int((bounds_W[1:] - bounds_W[:-1]).max())
+            self._held[id(bounds_W)] = held
+        return held[1]
+
+
+def is_packed_attention(module: nn.Module) -> bool:
+    """Qwen2-VL, Qwen2.5-VL and Qwen3-VL call theirs alike: one product for query, key and value, one head size."""
+    return type(module).__name__.endswith("VisionAttention") and hasattr(module, "qkv") and hasattr(module, "proj")
+
+
+def _is_patch_embedding(module: nn.Module) -> bool:
+    conv = getattr(module, "proj", None)
+    return isinstance(conv, nn.Conv3d) and conv.stride == conv.kernel_size and not any(conv.padding)
+
+
+def _attend_with(lengths: Lengths) -> Any:
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        cu_seqlens: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        **_: Any,
+    ) -> Tensor:
+        rotate = _rotation(type(self).__module__, hidden_states.is_cuda)
+        qkv_3NHD = self.qkv(hidden_states).view(len(hidden_states), 3, self.num_heads, -1).transpose(0, 1)
+        query_NHD, key_NHD = rotate(qkv_3NHD[0], qkv_3NHD[1], *position_embeddings)
+        mixed_NHD = attend_packed(query_NHD, key_NHD, qkv_3NHD[2], cu_seqlens, lengths.longest(cu_seqlens))
+        out: Tensor = self.proj(mixed_NHD.reshape(len(hidden_states), -1))
+        return out
+
+    return forward
+
+
+@cache
+def _rotation(module: str, compiled: bool) -> Any:
+    """The tower's own rotation of queries and keys; compiled into one kernel on CUDA."""
+    rotate = sys.modules[module].apply_rotary_pos_emb_vision
+    return torch.compile(rotate, dynamic=True) if compiled else rotate
+
+
+def attend_packed(query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int) -> Tensor:
+    """Attention inside each of the sequences that lie one after the other in N, cut at `bounds_W`."""
+    if query_NHD.is_cuda and query_NHD.dtype in (torch.bfloat16, torch.float16):
+        from torch.nn.attention.varlen import varlen_attn
+
+        cuts = bounds_W.int()
+        mixed = varlen_attn(query_NHD, key_NHD, value_NHD.contiguous(), cuts, cuts, longest, longest)
+        assert isinstance(mixed, Tensor)
+        return mixed
+    return _attend_padded(query_NHD, key_NHD, value_NHD, bounds_W, longest)
+
+
+def _attend_padded(query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int) -> Tensor:
+    size_W = bounds_W[1:] - bounds_W[:-1]
+    place_L = torch.arange(longest, device=bounds_W.device)
+    here_WL = place_L < size_W[:, None]
+    row_WL = (bounds_W[:-1, None] + place_L).clamp(max=len(query_NHD) - 1)
+    query, key, value = (x_NHD[row_WL].transpose(1, 2) for x_NHD in (query_NHD, key_NHD, value_NHD))
+    mixed_WHLD = F.scaled_dot_product_attention(query, key, value, attn_mask=here_WL[:, None, None, :])
+    return mixed_WHLD.transpose(1, 2)[here_WL]
+
+
+def _embed_patches(self: Any, hidden_states: Tensor) -> Tensor:
+    weight = self.proj.weight.flatten(1)
+    flat = hidden_states.reshape(-1, weight.shape[1]).to(weight.dtype)
+    return F.linear(flat, weight, self.proj.bias)

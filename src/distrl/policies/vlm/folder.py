@@ -1,4 +1,4 @@
-"""What a model's folder must look like, looked at without loading anything."""
+"""Checks of a model's folder. Loads no torch: the command line checks before it starts any process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How answers are made: the seam behind which faster ways may stand, and the way that works for every model.
+"""Text generation: the `Generate` protocol, which faster implementations share, and the one that works for every model.
 
-Whatever makes the answers must sample from the distribution that `tokens.log_chances` gives for the same logits, and
-report what it sampled with.
+An implementation must sample from the distribution that `tokens.token_logp` gives for the same logits, and report the
+log-probability it sampled with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from distrl.policies.vlm.network import VlmNetwork
-from distrl.policies.vlm.tokens import Answer, Inputs, Vocabulary, entropy_of, log_chances
+from distrl.policies.vlm.tokens import Answer, Inputs, Vocabulary, entropy_of, token_logp
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """On the CPU, wherever the model is."""
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
+class Generated(msgspec.Struct, frozen=True, kw_only=True):
     """The answers to a batch of prompts, all on the CPU."""
 
     answers: list[Answer]
@@ -37,19 +37,19 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     entropy_B: Tensor
     value_logit_B: Tensor
     finite_B: Tensor
-    """False where the model gave something that is no number: the answer then means nothing."""
+    """False where the model gave NaN: the answer then means nothing."""
 
 
 class Generate(Protocol):
     """Answers a batch of prompts, which are padded on the left."""
 
-    def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered: ...
+    def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Generated: ...
 
 
-def generate(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answered:
+def generate(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Generated:
     """Answers by transformers' own loop, which knows the cache and the positions of every model.
 
-    The loop takes the likeliest token; which one that is, `Sampler` decides.
+    The loop runs greedily over logits that `Sampler` has reduced to the sampled token.
     """
     from transformers import GenerationConfig, LogitsProcessorList
 
@@ -67,9 +67,9 @@ def generate(network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Answere
 
 
 class Sampler:
-    """A logits processor: draws each next token, notes its log-probability and entropy, and leaves no other choice to the loop.
+    """A logits processor: draws each next token, records its log-probability and entropy, and forces the loop to take it.
 
-    `value` is asked once, right after the prompts were read.
+    `value` is called once, right after the prompts went through the model.
     """
 
     def __init__(self, value: Callable[[], Tensor], sampling: Sampling) -> None:
@@ -81,16 +81,16 @@ class Sampler:
     def __call__(self, input_ids: Any, scores: Tensor) -> Tensor:
         if not self._columns:
             self._begin(scores)
-        logp_BV = log_chances(scores, self._never, self._sampling.temperature or 1.0)
+        logp_BV = token_logp(scores, self._never, self._sampling.temperature or 1.0)
         finite_B = ~logp_BV.isnan().any(-1)
         self._finite_B = self._finite_B & (finite_B | ~self._open_B)
-        # A row that is no longer made of numbers ends here.
+        # A row with NaN ends here.
         token_B = torch.where(finite_B, self._draw(logp_BV.nan_to_num()), self._sampling.vocabulary.ends[0])
         chosen_B = logp_BV.gather(1, token_B[:, None]).squeeze(1)
-        quiet_B = ~self._open_B | ~finite_B
+        masked_B = ~self._open_B | ~finite_B
         said_B = token_B.where(self._open_B, torch.full_like(token_B, -1))
-        entropy_B = entropy_of(logp_BV).masked_fill(quiet_B, 0.0)
-        self._columns.append((said_B, chosen_B.masked_fill(quiet_B, 0.0), entropy_B))
+        entropy_B = entropy_of(logp_BV).masked_fill(masked_B, 0.0)
+        self._columns.append((said_B, chosen_B.masked_fill(masked_B, 0.0), entropy_B))
         ends = torch.tensor(self._sampling.vocabulary.ends, device=token_B.device)
         self._open_B = self._open_B & ~torch.isin(token_B, ends)
         return torch.full_like(scores, float("-inf")).scatter(1, token_B[:, None], 0.0)
@@ -111,12 +111,12 @@ class Sampler:
         wanted_B1 = share_B1.to(total_BV.device) * total_BV[:, -1:]
         return torch.searchsorted(total_BV, wanted_B1, right=True).squeeze(1).clamp(max=logp_BV.shape[-1] - 1)
 
-    def answered(self) -> Answered:
-        """What was sampled."""
+    def answered(self) -> Generated:
+        """The sampled answers."""
         token_BA, logp_BA, entropy_BA = (
             torch.stack(column, dim=1).cpu() for column in zip(*self._columns, strict=True)
         )
-        return Answered(
+        return Generated(
             answers=[tuple(token for token in row if token >= 0) for row in token_BA.tolist()],
             logp_B=logp_BA.sum(1),
             entropy_B=entropy_BA.sum(1),

@@ -1,7 +1,7 @@
 """A model from a local folder: checked first, then loaded from safetensors, never from the network and never from a pickle.
 
-Code that lies in the folder runs only where the configuration says so. What is wrong with a folder is said as a
-`ConfigError` with the fix; transformers' own errors are turned into one.
+Code that lies in the folder runs only where the configuration says so. Whatever is wrong with a folder is a `ConfigError`
+with the fix; transformers' own errors are turned into one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     network: nn.Module
     config: Any
     tokenizer: Any
-    sees: bool
-    """Whether it takes pictures."""
+    takes_images: bool
+    """Whether it takes images."""
 
 
 def load_model(config: VlmConfig, device: torch.device) -> Model:
@@ -42,14 +42,14 @@ def load_model(config: VlmConfig, device: torch.device) -> Model:
     set_verbosity_error()  # type: ignore[no-untyped-call]
     folder = check_folder(config.path)
     options = _options(config)
-    with _told(folder):
+    with _config_errors(folder):
         described = AutoConfig.from_pretrained(folder, **options)
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        factory, sees = _factory(described, folder)
+        factory, takes_images = _factory(described, folder)
         network, found = factory.from_pretrained(
             folder, dtype=weights_dtype(config, device), use_safetensors=True, output_loading_info=True, **options
         )
-        network = _settle(network).to(device)
+        network = _without_dropout(network).to(device)
     _refuse_gaps(folder, sorted(found["missing_keys"]))
     if tokenizer.eos_token_id is None:
         raise ConfigError(
@@ -57,7 +57,7 @@ def load_model(config: VlmConfig, device: torch.device) -> Model:
             expected="an eos_token, by which an answer ends",
             fix=f"name it in {folder / 'tokenizer_config.json'}",
         )
-    return Model(network=network, config=described, tokenizer=tokenizer, sees=sees)
+    return Model(network=network, config=described, tokenizer=tokenizer, takes_images=takes_images)
 
 
 def _refuse_without_packages() -> None:
@@ -71,11 +71,11 @@ def _refuse_without_packages() -> None:
 
 
 def load_processor(config: VlmConfig, kind: Literal["image", "whole"]) -> Any:
-    """What prepares pictures for the model of `config.path`: its image processor, or the one for text and pictures."""
+    """What prepares images for the model of `config.path`: its image processor, or the one for text and images."""
     from transformers import AutoImageProcessor, AutoProcessor
 
     factory: Any = AutoImageProcessor if kind == "image" else AutoProcessor
-    with _told(Path(config.path)):
+    with _config_errors(Path(config.path)):
         return factory.from_pretrained(config.path, backend="pil", **_options(config))
 
 
@@ -104,13 +104,13 @@ def precision(config: VlmConfig, device: torch.device) -> AbstractContextManager
 
 
 def _factory(described: Any, folder: Path) -> tuple[Any, bool]:
-    """What loads a model of this kind, and whether it takes pictures."""
+    """What loads a model of this kind, and whether it takes images."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     own_code = getattr(described, "auto_map", {})
-    for factory, sees in ((AutoModelForImageTextToText, True), (AutoModelForCausalLM, False)):
+    for factory, takes_images in ((AutoModelForImageTextToText, True), (AutoModelForCausalLM, False)):
         if type(described) in factory._model_mapping or factory.__name__ in own_code:
-            return factory, sees
+            return factory, takes_images
     raise ConfigError(
         f"{folder} holds a {described.model_type} model, which cannot answer prompts",
         expected="an image-text-to-text model or a causal language model",
@@ -127,8 +127,8 @@ def _refuse_gaps(folder: Path, missing: list[str]) -> None:
         )
 
 
-def _settle(network: Any) -> nn.Module:
-    """Evaluation mode, no dropout, and none of the sampling habits that came with the model.
+def _without_dropout(network: Any) -> nn.Module:
+    """Evaluation mode, no dropout, and none of the sampling settings that came with the model.
 
     The log-probability of an answer must be the same whenever it is computed.
     """
@@ -139,14 +139,14 @@ def _settle(network: Any) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
-        _drop_nothing(module)
+        _zero_dropout(module)
         if hasattr(module, "config"):
-            _drop_nothing(module.config)
+            _zero_dropout(module.config)
     settled: nn.Module = network.eval()
     return settled
 
 
-def _drop_nothing(owner: object) -> None:
+def _zero_dropout(owner: object) -> None:
     """Set to 0 whatever share of its numbers or layers a module or configuration drops, by whichever name."""
     for name, value in list(vars(owner).items()):
         if "drop" in name and isinstance(value, float):
@@ -154,7 +154,7 @@ def _drop_nothing(owner: object) -> None:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def _config_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, ImportError, SafetensorError, RuntimeError) as error:

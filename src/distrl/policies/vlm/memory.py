@@ -1,9 +1,9 @@
-"""How much memory a model needs, by a formula: for choosing a GPU, not a measurement.
+"""Estimates of the GPU memory that a model needs, by a formula: for choosing a GPU, not a measurement.
 
 Counted are the weights, what training adds to each trained weight (gradient, Adam and average: 4, 8 and 4 bytes), what is kept of a
-layer under gradient, the caches of keys and values, and the logits. Not counted: the pictures' own activations (the
+layer under gradient, the caches of keys and values, and the logits. Not counted: the images' own activations (the
 vision tower gets no adapters, so nothing of it is kept), fragmentation, captured graphs, and what CUDA itself takes,
-about 1 GB. A learner with memory to spare keeps more of an update, to compute less again (`scoring`).
+about 1 GB. A learner with memory to spare keeps more activations and recomputes less (`scoring`).
 
     kept of a layer, bytes per token = 20 h + 4 kv + 8 f      in bfloat16: norms, attention, the three products
                                      + 24 h + 4 f             inputs of the adapters, in float32
@@ -35,7 +35,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     words: int
     """Size of the vocabulary."""
     fast: bool = True
-    """Whether the fast way to answer fits it."""
+    """Whether the fast path supports it."""
 
 
 KNOWN = (
@@ -81,7 +81,7 @@ def learner_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
 def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
     """What a worker needs on a GPU: weights, the caches, and the layer that is being computed."""
     fast = config.fast and shape.fast and config.lora_rank > 0
-    # The fast way fills batches up to a power of two, and keeps static caches beside the one that a prompt makes.
+    # The fast path fills batches up to a power of two, and keeps static caches beside the one that a prompt makes.
     rows = 1 << (config.decide_batch - 1).bit_length() if fast else config.decide_batch
     tokens = rows * (prompt_tokens + config.answer_tokens)
     cache = tokens * shape.layers * 2 * shape.keys * 2 * (1 + CACHES if fast else 1)

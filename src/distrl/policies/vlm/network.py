@@ -13,8 +13,8 @@ from distrl.policies.vlm.tokens import Inputs
 class ValueHead(nn.Module):
     """Logit of the probability of success, from the hidden state of the last token of a prompt.
 
-    It reads the model and does not bend it: its loss would otherwise undo what the model knows. It starts at 0, an
-    even chance.
+    Its gradient stops at the hidden state: its loss would otherwise undo what the model knows. It starts at 0, a
+    probability of one half.
     """
 
     def __init__(self, size: int, width: int) -> None:
@@ -25,13 +25,14 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, hidden_BD: Tensor) -> Tensor:
+        """A value logit for each hidden state."""
         inner = torch.nn.functional.gelu(self.up(self.norm(hidden_BD.detach().float())))
         value_B: Tensor = self.out(inner).squeeze(-1)
         return value_B
 
 
 class VlmNetwork(nn.Module):
-    """A language model whose last hidden states can be seen, and its value head."""
+    """A language model whose last hidden states can be read, and its value head."""
 
     def __init__(self, model: nn.Module, *, value_width: int) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class VlmNetwork(nn.Module):
         self._hidden = torch.empty(0)
         self._places_BK: Tensor | None = None
         # What the language head reads is the last hidden state, in every family.
-        head.register_forward_pre_hook(self._see)
+        head.register_forward_pre_hook(self._capture_hidden)
 
     @property
     def base(self) -> Any:
@@ -61,12 +62,12 @@ class VlmNetwork(nn.Module):
             self._places_BK = None
 
     def last_hidden(self) -> Tensor:
-        """The hidden states that the language head read last; they are given away once."""
-        seen, self._hidden = self._hidden, torch.empty(0)
-        return seen
+        """The latest input of the language head; it can be taken once."""
+        hidden, self._hidden = self._hidden, torch.empty(0)
+        return hidden
 
-    def _see(self, head: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """Keep what the head reads; where only some places are wanted, it reads no others."""
+    def _capture_hidden(self, head: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """Keep the input of the language head; where only some positions are wanted, the head gets no others."""
         hidden, places_BK = given[0], self._places_BK
         self._hidden = hidden if places_BK is None else hidden.gather(1, _along(places_BK, hidden))
         return None if places_BK is None else (self._hidden, *given[1:])

@@ -1,7 +1,7 @@
-"""What a model is told before a decision: the task, what it did lately, what is on the screen, and how to answer.
+"""The prompt of a decision: the task, recent actions, the elements of the screen, and how to answer.
 
-The prompt has a bound that no episode and no screen can move: so many past actions, so many elements, so many
-characters of each. What stands on a screen is data; signs that steer the tokenizer are taken out of it.
+The prompt is bounded whatever the episode and the screen: so many past actions, so many elements, so many characters
+of each. Text on a screen is untrusted data: special tokens are taken out of it.
 """
 
 from __future__ import annotations
@@ -13,73 +13,81 @@ import msgspec
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
 from distrl.policies.dialects.base import Dialect, Screen
-from distrl.policies.vlm.album import Album
-from distrl.policies.vlm.chat import Chat, Question
-from distrl.policies.vlm.eyes import Eye
+from distrl.policies.vlm.caches import ImageCache
+from distrl.policies.vlm.chat import Chat, ChatPrompt
+from distrl.policies.vlm.image_processor import ImageProcessor
 from distrl.types import Action, Finish, Observation, Past, Tap, TypeText, UiElement, Unparsed
 
 ROLE = "You operate a phone by its touchscreen. Do the task, one action at a time; say so when it is done."
-MOST_ELEMENTS = 50
+MAX_ELEMENTS = 50
 LONGEST_TASK = 1000
 LONGEST_TEXT = 80
 LONGEST_ACTION = 200
-UNSEEN = (1000, 2000)
-"""Width and height that formats with pixels count in where no picture is shown."""
+NO_IMAGE_SIZE = (1000, 2000)
+"""Width and height that dialects with pixels count in where the model gets no screenshot."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as memory keeps it: what is said in this one alone, and the references of its pictures."""
+    """A prompt as replay memory holds it: the text of this step alone, and the references of its images."""
 
     text: str
-    pictures: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
 
 
 class Prompter:
     """Writes the prompts of one model."""
 
-    def __init__(self, config: VlmConfig, dialect: Dialect, chat: Chat, eye: Eye | None, album: Album) -> None:
-        self._config, self._dialect, self._chat, self._eye, self._album = config, dialect, chat, eye, album
-        if eye is None and not config.elements:
+    def __init__(
+        self, config: VlmConfig, dialect: Dialect, chat: Chat, processor: ImageProcessor | None, images: ImageCache
+    ) -> None:
+        self._config, self._dialect, self._chat, self._processor, self._image_cache = (
+            config,
+            dialect,
+            chat,
+            processor,
+            images,
+        )
+        if processor is None and not config.elements:
             raise ConfigError(
                 "policy.vlm.pictures and policy.vlm.elements are both false",
-                expected="something to look at",
+                expected="screenshots, UI elements or both",
                 fix="--policy.vlm.elements true",
             )
 
     def screen(self, observation: Observation) -> Screen:
-        """The screen as the model sees it: the size of the picture, and the elements by their number in the prompt."""
-        if self._eye is None:
-            width, height = UNSEEN
+        """The screen as the model gets it: the size of the image, and the elements by their number in the prompt."""
+        if self._processor is None:
+            width, height = NO_IMAGE_SIZE
         else:
-            width, height = self._eye.shown_size(self._album.size(_screenshot(observation)))
-        listed = tuple(filter(_says_something, observation.elements))[:MOST_ELEMENTS] if self._config.elements else ()
+            width, height = self._processor.processed_size(self._image_cache.size(_screenshot(observation)))
+        listed = tuple(filter(_has_content, observation.elements))[:MAX_ELEMENTS] if self._config.elements else ()
         return Screen(width=width, height=height, elements=listed)
 
     def encode(self, observation: Observation) -> Encoded:
-        """What a decision on this observation is asked with."""
-        pictures, screen = self._pictures(observation), self.screen(observation)
+        """The prompt for a decision on this observation."""
+        images, screen = self._images(observation), self.screen(observation)
         blocks = [
             f"Task: {self._short(observation.instruction, LONGEST_TASK)}",
             self._past(observation.recent, screen),
             self._elements(screen),
             "The next action:",
         ]
-        return Encoded(text="\n\n".join(filter(None, blocks)), pictures=pictures)
+        return Encoded(text="\n\n".join(filter(None, blocks)), images=images)
 
     def prompt(self, encoded: Encoded) -> str:
         """The whole prompt, up to where the answer begins."""
         system = f"{ROLE}\n\n{self._dialect.explain()}"
-        return self._chat.render(Question(system=system, text=encoded.text, num_pictures=len(encoded.pictures)))
+        return self._chat.render(ChatPrompt(system=system, text=encoded.text, num_images=len(encoded.images)))
 
-    def _pictures(self, observation: Observation) -> tuple[str, ...]:
+    def _images(self, observation: Observation) -> tuple[str, ...]:
         """Oldest first, the present one last."""
-        if self._eye is None:
+        if self._processor is None:
             return ()
         wanted = self._config.history_pictures
         earlier = [past.screenshot for past in observation.recent[-wanted:] if past.screenshot] if wanted else []
         for reference in earlier:
-            self._album.size(reference)  # one that is gone is missed now, and not in the middle of an update
+            self._image_cache.size(reference)  # a missing one fails now, and not in the middle of an update
         return (*earlier, _screenshot(observation))
 
     def _past(self, recent: tuple[Past, ...], screen: Screen) -> str:
@@ -91,13 +99,13 @@ class Prompter:
         words, target = self._words(past.action, screen), ""
         if past.target and not isinstance(past.action, TypeText):
             target = f' on "{self._short(past.target)}"'
-        if target and self._dialect.by_number:  # the point alone means nothing to who was never told of points
+        if target and self._dialect.by_number:  # prompts in this dialect have no points
             words = words.split()[0]
         outcome = " (not possible)" if not past.valid else "" if past.changed else " (nothing changed)"
         return words + target + outcome
 
     def _words(self, action: Action, screen: Screen) -> str:
-        """The action in the dialect; what has no words there, in ours."""
+        """The action in the dialect; as JSON where the dialect cannot express it."""
         match action:
             case TypeText(text=text):
                 action = TypeText(self._short(text))
@@ -135,19 +143,19 @@ class Prompter:
         return ",".join(_NUMBER.findall(said)[:2])
 
     def _short(self, text: str, longest: int = LONGEST_TEXT) -> str:
-        """One harmless line of bounded length."""
-        return " ".join(self._chat.harmless(text[: 4 * longest]).split())[:longest]
+        """One line of bounded length, without special tokens."""
+        return " ".join(self._chat.strip_control_tokens(text[: 4 * longest]).split())[:longest]
 
 
 def _screenshot(observation: Observation) -> str:
     if not observation.screenshot:
         raise ConfigError(
-            "policy.vlm.pictures is true, and there is no screenshot to show",
-            expected="a picture with every observation",
+            "policy.vlm.pictures is true, and the observation has no screenshot",
+            expected="a screenshot with every observation",
             fix="--rollout.keep_screenshots true, or --policy.vlm.pictures false",
         )
     return observation.screenshot
 
 
-def _says_something(element: UiElement) -> bool:
+def _has_content(element: UiElement) -> bool:
     return bool(element.text or element.description or element.clickable or element.scrollable)

@@ -1,13 +1,14 @@
-"""Answers scored under gradient, a part of an update at a time, and what is kept of each part until the backward pass.
+"""Answers scored under gradient in micro-batches, and which activations are kept until the backward pass.
 
-The parts of an update wait for one backward pass, which begins with the last. There are two ways to keep little of them:
+All micro-batches of an update share one backward pass, which begins with the last. Two kinds of recomputation save
+memory:
 
-    by layers    `gradient_checkpointing`: the input of each layer is kept, and every layer computed twice
-    by parts     nothing is kept, and the part is computed twice as a whole, pictures too
+    per layer          `gradient_checkpointing`: the input of each layer is kept, and every layer computed twice
+    per micro-batch    nothing is kept, and the micro-batch is computed twice as a whole, images too
 
-By layers is the faster way, but what it keeps grows with the update. A part goes both ways, and its layers are then
-computed three times, only where the GPU has no room left for what the layers would keep. The last part needs neither
-more nor less than its own backward pass does, so nothing of it has to be computed again by parts.
+Per layer is faster, but what it keeps grows with the update. Both are used for a micro-batch, whose layers are then
+computed three times, only where the GPU has no memory left for the inputs of its layers. The last micro-batch is never
+recomputed as a whole: its own backward pass needs that memory anyway.
 """
 
 from __future__ import annotations
@@ -22,50 +23,50 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.nonfinite import Soundness
+from distrl.policies.nonfinite import NonFiniteGuard
+from distrl.policies.oom import vlm_oom_errors
 from distrl.policies.vlm.loading import compute_dtype, precision, weights_dtype
 from distrl.policies.vlm.network import VlmNetwork
-from distrl.policies.vlm.room import memory_errors
-from distrl.policies.vlm.tokens import Answer, Inputs, Vocabulary, entropy_of, log_chances, on_device
+from distrl.policies.vlm.tokens import Answer, Inputs, Vocabulary, entropy_of, on_device, token_logp
 
 Columns = tuple[Tensor, Tensor, Tensor]
 """Log-probability, entropy and value logit of some answers, on the CPU."""
-ROOM_SHARE = 0.25
-"""Of a GPU's free memory, what may be kept of all parts: the part at work needs some, and others may share the GPU."""
+KEPT_SHARE = 0.25
+"""Of a GPU's free memory, for the activations of all micro-batches: the present one needs some, and others may share the GPU."""
 WORD_BYTES = 8
 """Kept for each word of the vocabulary at each token of an answer: its chance and the logarithm of it."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A few prompts with their answers."""
+class MicroBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A few prompts with their answers, scored at once."""
 
     inputs: Inputs
     """On the CPU."""
     answers: list[Answer]
     first_B: Tensor | None = None
-    """Where each prompt ends, for rows that are closed up; None: all prompts end in one column."""
+    """Where each prompt ends, for rows that are padded on the right alone; None: all prompts end in one column."""
 
 
-class Room:
-    """Memory for what is kept of parts."""
+class ActivationBudget:
+    """Memory for the activations that are kept."""
 
     def __init__(self, size_bytes: float) -> None:
         self._left = size_bytes
 
     def take(self, size_bytes: float) -> bool:
-        """Whether there was room for so much, which is then taken."""
+        """Whether so much was left, which is then taken."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
         return True
 
 
-def room_bytes(device: torch.device) -> float:
-    """How much may be kept of the parts of an update; there is no bound but on a GPU."""
+def activation_budget_bytes(device: torch.device) -> float:
+    """How many bytes of activations an update may keep; without bound on a CPU."""
     if device.type != "cuda":
         return float("inf")
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return ROOM_SHARE * (torch.cuda.mem_get_info(device)[0] + unused)
+    return KEPT_SHARE * (torch.cuda.mem_get_info(device)[0] + unused)
 
 
 class Scorer:
@@ -78,45 +79,45 @@ class Scorer:
         *,
         device: torch.device,
         vocabulary: Vocabulary,
-        soundness: Soundness,
+        nonfinite: NonFiniteGuard,
     ) -> None:
         self._network, self._config, self._device = network, config, device
-        self._vocabulary, self._soundness = vocabulary, soundness
+        self._vocabulary, self._nonfinite = vocabulary, nonfinite
         if config.gradient_checkpointing:
             # There is no dropout, so no state of a generator to bring back.
             network.base.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
 
-    def score(self, parts: Iterable[Part]) -> Columns:
-        """The answers of all parts in their order, with gradient where it is wanted."""
-        by_layers, learning = self._config.gradient_checkpointing, torch.is_grad_enabled()
-        self._network.train(by_layers and learning)
-        room = Room(room_bytes(self._device) if by_layers else 0.0)
+    def score(self, batches: Iterable[MicroBatch]) -> Columns:
+        """The answers of all micro-batches in their order, with gradient where it is enabled."""
+        per_layer, learning = self._config.gradient_checkpointing, torch.is_grad_enabled()
+        self._network.train(per_layer and learning)
+        budget = ActivationBudget(activation_budget_bytes(self._device) if per_layer else 0.0)
         found = []
-        for part, after in pairwise(chain(parts, (None,))):
-            assert part is not None
-            keep = not learning or after is None or room.take(self._kept_bytes(part))
-            found.append(self._sound(self._score(part) if keep else self._score_again_later(part)))
+        for batch, after in pairwise(chain(batches, (None,))):
+            assert batch is not None
+            keep = not learning or after is None or budget.take(self._kept_bytes(batch))
+            found.append(self._finite(self._score(batch) if keep else self._recomputed(batch)))
         logp_N, entropy_N, value_N = (torch.cat(column) for column in zip(*found, strict=True))
         return logp_N, entropy_N, value_N
 
-    def _kept_bytes(self, part: Part) -> float:
-        """What a part keeps by layers."""
+    def _kept_bytes(self, batch: MicroBatch) -> float:
+        """What recomputation per layer keeps of a micro-batch."""
         text: Any = self._network.base.config.get_text_config()
-        rows, length = part.inputs["input_ids"].shape
+        rows, length = batch.inputs["input_ids"].shape
         hidden = length * text.hidden_size * text.num_hidden_layers * weights_dtype(self._config, self._device).itemsize
-        return float(rows * (hidden + WORD_BYTES * max(map(len, part.answers)) * text.vocab_size))
+        return float(rows * (hidden + WORD_BYTES * max(map(len, batch.answers)) * text.vocab_size))
 
-    def _score_again_later(self, part: Part) -> Columns:
-        found: Columns = checkpoint(self._score, part, use_reentrant=False, preserve_rng_state=False)
+    def _recomputed(self, batch: MicroBatch) -> Columns:
+        found: Columns = checkpoint(self._score, batch, use_reentrant=False, preserve_rng_state=False)
         return found
 
-    def _score(self, part: Part) -> Columns:
-        answers, longest, device = part.answers, max(map(len, part.answers)), self._device
-        first_B = None if part.first_B is None else part.first_B.to(device)
-        with memory_errors("score_batch", len(answers)), precision(self._config, device):
-            inputs = on_device(part.inputs, device, compute_dtype(self._config, device))
+    def _score(self, batch: MicroBatch) -> Columns:
+        answers, longest, device = batch.answers, max(map(len, batch.answers)), self._device
+        first_B = None if batch.first_B is None else batch.first_B.to(device)
+        with vlm_oom_errors("score_batch", len(answers)), precision(self._config, device):
+            inputs = on_device(batch.inputs, device, compute_dtype(self._config, device))
             logits_BKV, hidden_BKD = self._network(inputs, keep=longest + 1, first_B=first_B)
-            logp_BAV = log_chances(logits_BKV[:, :-1], self._vocabulary.never(device))
+            logp_BAV = token_logp(logits_BKV[:, :-1], self._vocabulary.never(device))
             value_B = self._network.value(hidden_BKD[:, 0])
             said = torch.nn.utils.rnn.pad_sequence([torch.tensor(a, dtype=torch.long) for a in answers], True)
             said_BA = said.to(device)
@@ -126,13 +127,13 @@ class Scorer:
             logp_B, entropy_B = summed
         return logp_B, entropy_B, value_B.float().cpu()
 
-    def _sound(self, columns: Columns) -> Columns:
-        """The same, cut off from the model where something is no number: it would spoil the whole update."""
+    def _finite(self, columns: Columns) -> Columns:
+        """The same, detached from the model where something is NaN or infinite: it would spoil the whole update."""
         finite_N = torch.stack([column.detach().isfinite() for column in columns]).all(0)
-        self._soundness.note(finite_N, "scoring")
+        self._nonfinite.check(finite_N, "scoring")
         if bool(finite_N.all()):
             return columns
-        self._soundness.skipped += int(finite_N.sum())  # the sound ones of the part are lost with them
+        self._nonfinite.skipped += int(finite_N.sum())  # the finite ones of the micro-batch are lost with them
         # Still something to send a gradient into, so that an update of nothing else does not fail.
         learning = torch.is_grad_enabled()
         cut = (column.detach().nan_to_num(0.0, 0.0, 0.0).requires_grad_(learning) for column in columns)

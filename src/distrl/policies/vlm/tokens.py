@@ -1,4 +1,4 @@
-"""Answers as tokens: what may be said, how likely it was, how uncertain the model was, and padding for a batch.
+"""Answers as tokens: allowed tokens, log-probability, entropy, and padding for a batch.
 
 A log-probability is that of the whole answer, its end token included: the sum over its tokens. So is the entropy: at
 each token it is exact over the vocabulary, and the sum along a sampled answer is an unbiased estimate of the entropy
@@ -15,29 +15,28 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.policies.vlm.eyes import Reading
+from distrl.policies.vlm.image_processor import UnpaddedInputs
 from distrl.policies.vlm.loading import Model
 
 Answer = tuple[int, ...]
 Inputs = dict[str, Tensor]
-"""Named inputs of a model, one row per prompt; the pictures of all rows lie in tensors of their own."""
-
+"""Named inputs of a model, one row per prompt; the images of all rows lie in tensors of their own."""
 
 NEVER = -1e9
-"""Logit of what is forbidden: no chance at all, and none of the traps that infinity holds for gradients."""
+"""Logit of a forbidden token: probability 0, without the NaN gradients that infinity would give."""
 
 
 class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tokens end an answer, and which are no part of any."""
+    """The special tokens of a model: those that end an answer, and those that no answer may hold."""
 
     ends: tuple[int, ...]
-    """The first is the one to learn."""
+    """The first is the one that is trained."""
     padding: int
     forbidden: tuple[int, ...]
-    """Stand for pictures and films: an answer with one of them could not be read again."""
+    """Placeholders of images and videos: an answer with one of them could not be scored again."""
 
     def never(self, device: torch.device) -> Tensor:
-        """The forbidden tokens, for `log_chances`."""
+        """The forbidden tokens, for `token_logp`."""
         return torch.tensor(self.forbidden, dtype=torch.long, device=device)
 
 
@@ -50,14 +49,14 @@ def vocabulary_of(model: Model) -> Vocabulary:
     names = [
         f"{what}_token_{how}" for what in ("image", "video", "vision_start", "vision_end") for how in ("id", "index")
     ]
-    signs = {getattr(config, name, None) for name in names}
-    forbidden = {sign for sign in signs if sign is not None and sign not in ends}
+    specials = {getattr(config, name, None) for name in names}
+    forbidden = {token for token in specials if token is not None and token not in ends}
     padding = ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     return Vocabulary(ends=tuple(dict.fromkeys(ends)), padding=padding, forbidden=tuple(sorted(forbidden)))
 
 
-def log_chances(logits: Tensor, never_X: Tensor, temperature: float = 1.0) -> Tensor:
-    """The log-probability of each token (last dimension), in float32; the tokens `never_X` have no chance."""
+def token_logp(logits: Tensor, never_X: Tensor, temperature: float = 1.0) -> Tensor:
+    """The log-probability of each token (last dimension), in float32; the tokens `never_X` have probability 0."""
     return torch.log_softmax((logits.float() / temperature).index_fill(-1, never_X, NEVER), dim=-1)
 
 
@@ -67,14 +66,14 @@ def entropy_of(logp: Tensor) -> Tensor:
 
 
 def on_device(inputs: Inputs, device: torch.device, floats: torch.dtype) -> Inputs:
-    """The same on a device, with numbers of its kind."""
+    """The same inputs on a device, floats in the given dtype."""
     return {name: value.to(device, floats if value.is_floating_point() else None) for name, value in inputs.items()}
 
 
-def close_up(prompts: Sequence[Sequence[int]], answers: Sequence[Answer], padding: int) -> tuple[Inputs, Tensor]:
-    """Answers right behind their prompts, filled up behind those, and the place of each prompt's last token.
+def pack_rows(prompts: Sequence[Sequence[int]], answers: Sequence[Answer], padding: int) -> tuple[Inputs, Tensor]:
+    """Rows of prompt and answer, padded on the right, and the position of each prompt's last token.
 
-    No token looks ahead, so nothing has to be masked.
+    Attention is causal, so the padding needs no mask.
     """
     rows = [(*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True)]
     length_B = torch.tensor([len(row) for row in rows])
@@ -83,8 +82,8 @@ def close_up(prompts: Sequence[Sequence[int]], answers: Sequence[Answer], paddin
     return {"input_ids": ids_BL}, torch.tensor([len(prompt) - 1 for prompt in prompts])
 
 
-def pad(reading: Reading, answers: Sequence[Answer], padding: int) -> Inputs:
-    """Prompts filled up on the left and answers on the right, so that every answer begins in the same column."""
+def pad(reading: UnpaddedInputs, answers: Sequence[Answer], padding: int) -> Inputs:
+    """Prompts padded on the left and answers on the right, so that every answer begins in the same column."""
     prompt = max(map(len, reading.ids))
     answer = max(map(len, answers), default=0)
 
@@ -99,4 +98,4 @@ def pad(reading: Reading, answers: Sequence[Answer], padding: int) -> Inputs:
     here = table([[1] * len(row) for row in reading.ids], [(1,) * len(tail) for tail in answers], 0)
     numbered = {name: table(rows, zeros, 0) for name, rows in reading.per_token.items()}
     ids = table(reading.ids, answers, padding)
-    return {"input_ids": ids, "attention_mask": here, **numbered, **reading.pictures}
+    return {"input_ids": ids, "attention_mask": here, **numbered, **reading.images}

@@ -1,8 +1,8 @@
-"""A process that draws sheets without end: `python -m distrl.pretraining.grounding.data_worker`, as `screens` starts it.
+"""The data worker of grounding pretraining: `python -m distrl.pretraining.grounding.data_worker`, as `stream` starts it.
 
-It reads one `Order` from its input and writes blocks of `BLOCK` sheets to its output until nobody reads any more. It
-plays the oracle on its share of the training tasks again and again, each time on a phone in another mood, and where
-`warm_start.rename_share` says so, on one where everything has another name.
+It reads one `WorkerJob` from its input and writes blocks of `BLOCK` samples to its output until nobody reads any more. It
+plays the oracle on its share of the training tasks again and again, each time with other perturbations (domain
+randomisation), and on `warm_start.grounding.rename_share` of the phones everything has another name.
 """
 
 from __future__ import annotations
@@ -14,67 +14,71 @@ from random import Random
 from typing import BinaryIO
 
 import msgspec
-from msgspec.structs import replace
 
 from distrl.config.schema import Config
 from distrl.devices.sim import render
-from distrl.devices.sim.layout import WIDTH, Screen, elements_of
+from distrl.devices.sim.layout import WIDTH, Screen
 from distrl.devices.sim.names import draw_number
 from distrl.devices.sim.paint import Written
 from distrl.devices.sim.phone import show
 from distrl.devices.sim.state import PhoneState
-from distrl.pretraining.demonstrations import Order, demonstration_tasks, in_another_mood, watch
-from distrl.pretraining.grounding.queries import Names, Page
-from distrl.pretraining.grounding.samples import SheetMaker, block_bytes, views
-from distrl.rollout.episode import target_of
+from distrl.pretraining.demonstrations import (
+    WorkerJob,
+    demonstration_tasks,
+    observations_of,
+    play_successfully,
+    with_perturbation_seed,
+)
+from distrl.pretraining.grounding.queries import AnnotatedScreen, Names
+from distrl.pretraining.grounding.samples import SampleWriter, block_bytes, sample_views
 from distrl.tasks.sim.oracle import SCROLL_DOWN, SCROLL_UP
 from distrl.tasks.sim.renaming import under_other_names
-from distrl.types import Observation, Past, Swipe, Task
+from distrl.types import Swipe, Task
 
 BLOCK = 32
-"""Sheets that travel together."""
+"""Samples that travel together."""
 
 
-def blocks(order: Order) -> Iterator[bytearray]:
+def blocks(job: WorkerJob) -> Iterator[bytearray]:
     """Block after block; a block is overwritten once the next one is asked for."""
-    pixel, random = order.config.policy.pixel, Random(f"sheets {order.config.run.seed} {order.number}")
-    maker, block = SheetMaker(pixel, random), bytearray(block_bytes(pixel, BLOCK))
-    into, filled = views(block, pixel, BLOCK), 0
-    for page in pages(order, random):
-        filled += maker.make(page, into, filled)
+    pixel, random = job.config.policy.pixel, Random(f"sheets {job.config.run.seed} {job.number}")
+    writer, block = SampleWriter(pixel, random), bytearray(block_bytes(pixel, BLOCK))
+    into, filled = sample_views(block, pixel, BLOCK), 0
+    for screen in annotated_screens(job, random):
+        filled += writer.write(screen, into, filled)
         if filled == BLOCK:
             yield block
             filled = 0
 
 
-def pages(order: Order, random: Random) -> Iterator[Page]:
-    """This process's tasks again and again, each time on another phone."""
-    tasks, turn = demonstration_tasks(order.config)[order.number :: order.num], 0
+def annotated_screens(job: WorkerJob, random: Random) -> Iterator[AnnotatedScreen]:
+    """This worker's tasks again and again, each time on another phone."""
+    tasks, turn = demonstration_tasks(job.config)[job.number :: job.num], 0
     while tasks:
         for task in random.sample(tasks, len(tasks)):
-            if random.random() < order.config.warm_start.rename_share:
+            if random.random() < job.config.warm_start.grounding.rename_share:
                 # From one pool of words: to draw a word for the first time takes long.
-                task = under_other_names(task, lambda: draw_number(random, order.number))
-            yield from _show(in_another_mood(task, turn), order.config)
+                task = under_other_names(task, lambda: draw_number(random, job.number))
+            yield from _screens(with_perturbation_seed(task, turn), job.config)
         turn += 1
 
 
-def _show(task: Task, config: Config) -> Iterator[Page]:
-    played, recent = watch(task, config.devices.wild), list[Past]()
+def _screens(task: Task, config: Config) -> Iterator[AnnotatedScreen]:
+    played = play_successfully(task, config.devices.sim.perturbations)
     if played is None:
         return
-    for state, action in zip(played.states, played.actions, strict=False):
-        screen = show(state)
-        seen = Observation(instruction=task.instruction, elements=elements_of(screen, state.focus))
-        seen = replace(seen, recent=tuple(recent[-config.rollout.history :] if config.rollout.history else ()))
-        picture, written = _picture(state, config)
-        hidden, towards = out_of_sight(screen)
-        yield Page(observation=seen, action=action, picture=picture, written=written, hidden=hidden, towards=towards)
-        recent.append(Past(action=action, target=target_of(action, seen.elements)))
+    width_px = config.devices.sim.screenshot_width
+    observations = observations_of(played, task, history=config.rollout.history, width_px=width_px)
+    for state, action, seen in zip(played.states, played.actions, observations, strict=False):
+        frame, written = _render(state, config)
+        hidden, towards = hidden_below_or_above(show(state))
+        yield AnnotatedScreen(
+            observation=seen, action=action, frame=frame, written=written, hidden=hidden, towards=towards
+        )
 
 
-def out_of_sight(screen: Screen) -> tuple[tuple[Names, ...], Swipe]:
-    """What scrolling brings into sight, by its names: as the oracle looks for it, down first, and up from the end."""
+def hidden_below_or_above(screen: Screen) -> tuple[tuple[Names, ...], Swipe]:
+    """What scrolling would make visible, by its names, and the way to scroll: down first, and up from the end of a list."""
     body = screen.view.body
     shown = [number for number, widget in enumerate(body) if any(widget is placed.widget for placed in screen.placed)]
     if not shown or not screen.overflow:
@@ -84,10 +88,10 @@ def out_of_sight(screen: Screen) -> tuple[tuple[Names, ...], Swipe]:
     return tuple(filter(None, names)), SCROLL_DOWN if below else SCROLL_UP
 
 
-def _picture(state: PhoneState, config: Config) -> tuple[bytes, tuple[Written, ...]]:
-    """What a phone of the run would send, and the text on it in the pixels that the policy sees."""
+def _render(state: PhoneState, config: Config) -> tuple[bytes, tuple[Written, ...]]:
+    """The screenshot that a phone of the run would send, and its text in pixels of the policy's input image."""
     written = list[Written]()
-    width = config.devices.picture_width
+    width = config.devices.sim.screenshot_width
     image = render.draw(state, width / WIDTH, written)
     size, seen = config.policy.pixel, config.policy.pixel.picture_width / width
     high = size.picture_height / image.height
@@ -99,10 +103,10 @@ def _picture(state: PhoneState, config: Config) -> tuple[bytes, tuple[Written, .
 
 def main() -> int:
     """Draw until the reader is gone."""
-    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Order)
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=WorkerJob)
     output: BinaryIO = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
     try:
-        for block in blocks(order):
+        for block in blocks(job):
             _write(output, memoryview(block))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

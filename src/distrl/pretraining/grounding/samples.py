@@ -1,9 +1,9 @@
-"""Screens as exercises: a picture, several questions about it, and what is written on each of its squares.
+"""Grounding samples: a decoded screenshot, several queries about it, and the text on each of its squares, as arrays.
 
-A block of sheets is one run of bytes of known size, field after field, so that it goes from a process that draws to the
-GPU without being looked at on the way. Loads no torch. Names and letters come from UI elements and from the brush that
-drew them; they are what is asked for and never what is shown. Suffixes as in features.py, and N sheets, Q questions,
-S squares, W letters of a square, R names, X letters of a name.
+A block of samples is one run of bytes of known size, field after field, so that it goes from a data worker to the GPU
+without being parsed on the way. Loads no torch. Names and letters come from UI elements and from the renderer; they are
+labels and never inputs. Suffixes as in features.py, and N samples, Q queries, S squares, W letters of a square, R names,
+X letters of a name.
 """
 
 from __future__ import annotations
@@ -17,96 +17,95 @@ from numpy.typing import NDArray
 
 from distrl.config.schema import PixelConfig
 from distrl.devices.sim.paint import Written
-from distrl.policies.pixel.decoding import decode
-from distrl.policies.pixel.features import PAST, PAST_COLUMNS, read_past, read_text
+from distrl.policies.pixel.features import PAST, PAST_COLUMNS, decode, read_past, read_text
 from distrl.policies.pixel.grammar import SQUARE, Choice, Grid, grid_of, to_choice
-from distrl.pretraining.grounding.queries import QUESTIONS, Asker, Page, Question, names_of
+from distrl.pretraining.grounding.queries import MAX_QUERIES, AnnotatedScreen, GroundingQuery, QueryMaker, names_of
 from distrl.types import Action, Observation, UiElement
 
-WORDS = 24
-"""Of a question that are told apart; later ones are read and cannot be typed."""
+MAX_QUERY_WORDS = 24
+"""Words of a query that have a span; later ones are read and cannot be typed."""
 SQUARE_LETTERS, NAME_LETTERS = 4, 16
-NAMES = 48
+MAX_NAMES = 48
 """Different names on one screen, at most."""
 ALPHABET = 96
 """Printable ASCII, after 0 for no letter."""
 Views = dict[str, NDArray[np.generic]]
 
 
-def fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
-    """Type and shape of what one sheet holds, by name."""
+def sample_fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
+    """Type and shape of the fields of one sample, by name."""
     squares, size = grid_of(config).num_squares, (config.picture_height, config.picture_width, 3)
     small, wide = np.dtype(np.uint8), np.dtype(np.int16)
     return {
         "picture": (small, size),
-        "text": (small, (QUESTIONS, 2, config.text_bytes)),
-        "span": (wide, (QUESTIONS, WORDS, 3)),
+        "text": (small, (MAX_QUERIES, 2, config.text_bytes)),
+        "span": (wide, (MAX_QUERIES, MAX_QUERY_WORDS, 3)),
         "past": (wide, (PAST, PAST_COLUMNS)),
-        "choice": (wide, (QUESTIONS, 3)),
-        "questions": (small, (1,)),
+        "choice": (wide, (MAX_QUERIES, 3)),
+        "num_queries": (small, (1,)),
         "letter": (small, (squares, SQUARE_LETTERS)),
         "element": (small, (squares,)),
         "name_at": (small, (squares,)),
-        "name": (small, (NAMES, NAME_LETTERS)),
+        "name": (small, (MAX_NAMES, NAME_LETTERS)),
     }
 
 
 def block_bytes(config: PixelConfig, num: int) -> int:
-    """Size of a block of `num` sheets."""
-    return sum(num * dtype.itemsize * int(np.prod(shape)) for dtype, shape in fields(config).values())
+    """Size of a block of `num` samples."""
+    return sum(num * dtype.itemsize * int(np.prod(shape)) for dtype, shape in sample_fields(config).values())
 
 
-def views(block: bytearray | memoryview, config: PixelConfig, num: int) -> Views:
-    """The fields of a block, `[sheet, ...]`, in its own memory."""
+def sample_views(block: bytearray | memoryview, config: PixelConfig, num: int) -> Views:
+    """The fields of a block, `[sample, ...]`, in its own memory."""
     found, start = Views(), 0
-    for name, (dtype, shape) in fields(config).items():
+    for name, (dtype, shape) in sample_fields(config).items():
         count = num * int(np.prod(shape))
         found[name] = np.frombuffer(block, dtype, count, start).reshape(num, *shape)
         start += count * dtype.itemsize
     return found
 
 
-class SheetMaker:
-    """Turns pages into sheets."""
+class SampleWriter:
+    """Writes screens as samples."""
 
     def __init__(self, config: PixelConfig, random: Random) -> None:
         self._config, self._grid = config, grid_of(config)
-        self._asker = Asker(random, longest=config.text_bytes)
+        self._queries = QueryMaker(random, longest=config.text_bytes)
 
-    def make(self, page: Page, into: Views, row: int) -> bool:
-        """Write a page into a row of a block; False, and nothing of use written, where the policy cannot say its action."""
-        pixels = decode(page.picture, (self._config.picture_width, self._config.picture_height))
-        if pixels is None or not self._ask(self._asker.about(page), into, row):
+    def write(self, screen: AnnotatedScreen, into: Views, row: int) -> bool:
+        """Write a screen into a row of a block; False, with the row unusable, where the policy cannot express its action."""
+        pixels = decode(screen.frame, (self._config.picture_width, self._config.picture_height))
+        if pixels is None or not self._write_queries(self._queries.make(screen), into, row):
             return False
-        text = read_text(page.observation.instruction, self._config.text_bytes)
+        text = read_text(screen.observation.instruction, self._config.text_bytes)
         into["picture"][row] = pixels
-        into["past"][row] = read_past(page.observation, self._grid, min(text.num_words, WORDS))
-        write_names(page, self._grid, into, row)
+        into["past"][row] = read_past(screen.observation, self._grid, min(text.num_words, MAX_QUERY_WORDS))
+        write_labels(screen, self._grid, into, row)
         return True
 
-    def _ask(self, asked: Sequence[Question], into: Views, row: int) -> bool:
+    def _write_queries(self, queries: Sequence[GroundingQuery], into: Views, row: int) -> bool:
         into["span"][row], into["text"][row], into["choice"][row] = 0, 0, 0
-        for number, (seen, action) in enumerate(asked):
-            choice = self._ask_one(seen, action, into, (row, number))
+        for number, (seen, action) in enumerate(queries):
+            choice = self._write_query(seen, action, into, (row, number))
             if choice is None:
                 return False
             into["choice"][row, number] = choice
-        into["questions"][row] = len(asked)
+        into["num_queries"][row] = len(queries)
         return True
 
-    def _ask_one(self, seen: Observation, action: Action, into: Views, at: tuple[int, int]) -> Choice | None:
+    def _write_query(self, seen: Observation, action: Action, into: Views, at: tuple[int, int]) -> Choice | None:
         text = read_text(seen.instruction, self._config.text_bytes)
-        words = min(text.num_words, WORDS)
+        words = min(text.num_words, MAX_QUERY_WORDS)
         into["text"][at] = text.byte_L, text.word_L
         into["span"][at][:words, 0], into["span"][at][:words, 1] = text.first_I[:words], text.last_I[:words]
         into["span"][at][: max(1, words), 2] = 1
         return to_choice(action, seen, self._grid, words)
 
 
-def write_names(page: Page, grid: Grid, into: Views, row: int) -> None:
-    """Note what is written on each square, which element covers it, and the name that it goes by.
+def write_labels(screen: AnnotatedScreen, grid: Grid, into: Views, row: int) -> None:
+    """Write the labels of each square: the letters on it, the element that covers it, and its name.
 
-    A square goes by the line of text that crosses it, else by the name of its element: also an icon has one.
+    The name of a square is the line of text that crosses it, else the name of its element: an icon has one too.
     """
     letter, element, name_at, name = (into[key][row] for key in ("letter", "element", "name_at", "name"))
     letter[:], element[:], name_at[:], name[:] = 0, 0, 0, 0
@@ -114,18 +113,18 @@ def write_names(page: Page, grid: Grid, into: Views, row: int) -> None:
 
     def number_of(text: str) -> int:
         number = known.setdefault(text, len(known) + 1)
-        if number >= NAMES:
+        if number >= MAX_NAMES:
             return 0
         name[number] = coded(text)
         return number
 
     element_RC, name_at_RC = (part.reshape(grid.rows, grid.columns) for part in (element, name_at))
-    for number, found in enumerate(page.observation.elements[:255], 1):
+    for number, found in enumerate(screen.observation.elements[:255], 1):
         called = names_of(found)
         if called:
             at = covered(found, grid)
             element_RC[at], name_at_RC[at] = number, number_of(called[0])
-    for line in page.written:
+    for line in screen.written:
         squares = _squares_of(line, grid)
         # Where two lines share squares, the first keeps them: titles are drawn before what stands below them.
         if squares and not letter[next(iter(squares)), 0]:

@@ -1,7 +1,7 @@
-"""Sheets as they are drawn: processes beside the learner draw blocks of them, the learner takes what has come.
+"""A stream of grounding samples: data workers draw blocks of them, the learner takes what has come.
 
-Blocks are read into memory that the GPU can fetch from, and nobody looks into them on the way. A process that dies ends
-the warm start with its name; ending the stream ends them all, and they end by themselves once nobody reads.
+Blocks are read into pinned memory and not parsed on the way. A data worker that dies ends the warm start with an error
+that names it; leaving the stream stops them all, and they end by themselves once nobody reads.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from torch import Tensor
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed
 from distrl.pretraining.grounding.data_worker import BLOCK
-from distrl.pretraining.grounding.samples import block_bytes, fields
-from distrl.pretraining.stream import Drawers
+from distrl.pretraining.grounding.samples import block_bytes, sample_fields
+from distrl.pretraining.stream import DataWorkers
 
 AHEAD = 3
-"""Blocks in memory for each process; when all are full, the processes wait."""
+"""Blocks in memory for each data worker; when all are full, the workers wait."""
 PIPE_BYTES = 1 << 20
 """Of the pipe from each process, where the system allows it."""
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 """Longest wait for a block: on a busy machine, a process needs a while to load and to draw its tasks."""
 POLL_S = 0.05
 COMMAND = (sys.executable, "-m", "distrl.pretraining.grounding.data_worker")
 
 
-class SheetStream:
+class SampleStream:
     """Use as a context manager: the processes live as long as the block."""
 
     def __init__(
@@ -49,52 +49,52 @@ class SheetStream:
         command: tuple[str, ...] = COMMAND,
     ) -> None:
         self._config, self._clock, self._pinned = config, clock, pinned
-        self._drawers = Drawers(config, command, "screens")
+        self._workers = DataWorkers(config, command, "screens")
         self._size = block_bytes(config.policy.pixel, BLOCK)
         self._full: queue.Queue[Tensor | int] = queue.Queue()
         self._free: queue.Queue[Tensor] = queue.Queue()
         self._closed = False
 
     def __enter__(self) -> Self:
-        self._drawers.start()
-        # While the processes load: memory that the GPU can fetch from takes a moment to be had.
-        for _ in range(AHEAD * self._drawers.num):
+        self._workers.start()
+        # While the workers load: pinned memory takes a moment to allocate.
+        for _ in range(AHEAD * self._workers.num):
             self._free.put(torch.empty(self._size, dtype=torch.uint8, pin_memory=self._pinned))
-        for number, process in enumerate(self._drawers.processes):
-            Thread(target=self._listen, args=(number, process), name=f"sheets {number}", daemon=True).start()
+        for number, process in enumerate(self._workers.processes):
+            Thread(target=self._listen, args=(number, process), name=f"samples {number}", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closed = True
-        self._drawers.end()
+        self._workers.stop()
 
     def take(self, give: Callable[[dict[str, Tensor]], None], *, most: int) -> int:
-        """Hand on at most so many blocks of those that have come, without waiting; how many there were."""
+        """Pass on at most so many blocks of those that have come, without waiting; how many there were."""
         for done in range(most):
             try:
                 block = self._full.get_nowait()
             except queue.Empty:
                 return done
             if isinstance(block, int):
-                raise self._drawers.died(block)
-            give(parts_of(block, self._config))
+                raise self._workers.crash(block)
+            give(fields_of(block, self._config))
             self._free.put(block)
         return most
 
-    def fill(self, give: Callable[[dict[str, Tensor]], None], *, blocks: int, waiting: Callable[[], None]) -> None:
-        """Hand on so many blocks, however long they take; `waiting` is called now and then meanwhile."""
-        until_s = self._clock() + PATIENCE_S
+    def fill(self, give: Callable[[dict[str, Tensor]], None], *, blocks: int, on_wait: Callable[[], None]) -> None:
+        """Pass on so many blocks, however long they take; `on_wait` is called now and then meanwhile."""
+        until_s = self._clock() + TIMEOUT_S
         while blocks > 0:
             found = self.take(give, most=blocks)
             blocks -= found
-            until_s = self._clock() + PATIENCE_S if found else until_s
+            until_s = self._clock() + TIMEOUT_S if found else until_s
             if not found:
-                waiting()
+                on_wait()
                 time.sleep(POLL_S)
             if self._clock() > until_s:
                 raise RoleCrashed(
-                    f"no screen was drawn for {PATIENCE_S:g} s",
-                    expected=f"blocks of {BLOCK} from {self._drawers.num} processes",
+                    f"no screen came for {TIMEOUT_S:g} s",
+                    expected=f"blocks of {BLOCK} from {self._workers.num} data workers",
                     fix="fewer --warm_start.processes, or --warm_start.samples 0 to clone without them",
                 )
 
@@ -114,10 +114,10 @@ class SheetStream:
             self._full.put(number)
 
 
-def parts_of(block: Tensor, config: Config) -> dict[str, Tensor]:
+def fields_of(block: Tensor, config: Config) -> dict[str, Tensor]:
     """The fields of a block as tensors in its own memory."""
     found, start = dict[str, Tensor](), 0
-    for name, (dtype, shape) in fields(config.policy.pixel).items():
+    for name, (dtype, shape) in sample_fields(config.policy.pixel).items():
         size = BLOCK * dtype.itemsize * int(np.prod(shape))
         kind = torch.uint8 if dtype.itemsize == 1 else torch.int16
         found[name] = block[start : start + size].view(kind).view(BLOCK, *shape)

@@ -1,7 +1,7 @@
-"""Cloning a stream of screens: what to do next, what is called what, and what is written where, in one loss.
+"""Grounding pretraining of the pixel policy: next steps, pointing and OCR on a stream of screens, in one loss.
 
-The pixel policy's warm start with `warm_start.samples`. Screens come from `screens`, stay for a while in a pool on the
-learner's device and are drawn from there, each with other questions every time.
+This is the warm start of `policy.kind = pixel` with `warm_start.samples`. Samples come from data workers (`stream`), stay for
+a while in a pool on the learner's device and are drawn from there, each with other queries every time.
 """
 
 from __future__ import annotations
@@ -14,121 +14,164 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.config.schema import WarmStartConfig
-from distrl.learner.update import FiniteSteps
-from distrl.policies.oom import memory_errors
-from distrl.policies.pixel.network import compile_layers, plain_layers
-from distrl.pretraining.cloning import TELL_EVERY, cloning_steps, follow
+from distrl.config.schema import Config, WarmStartConfig
+from distrl.learner.update import GuardedOptimizer
+from distrl.policies.oom import oom_errors
+from distrl.policies.pixel.network import compile_layers, uncompile_layers
+from distrl.policies.pixel.policy import PixelPolicy
+from distrl.pretraining.cloning import REPORT_EVERY, Reporter, bc_optimizer_steps, run_schedule
 from distrl.pretraining.grounding.data_worker import BLOCK
-from distrl.pretraining.grounding.losses import SheetPool, Study
+from distrl.pretraining.grounding.losses import GroundingLoss, SamplePool
+from distrl.pretraining.grounding.stream import SampleStream
 
-FIRST = 1024
+FIRST_SCREENS = 1024
 """Screens to have before the first batch."""
-MOST_BLOCKS = 16
+MAX_BLOCKS = 16
 """Taken in between two batches, at most."""
+STARTING = "grounding pretraining: the data workers are starting"
+SHOWN = ("step", "steps_known", "points_known", "hidden_known", "letters_known", "names_known")
+"""Terms that the heartbeat names."""
 
 
-class Source(Protocol):
-    """Where screens come from."""
+class SampleSource(Protocol):
+    """Where samples come from: `SampleStream`."""
 
-    def take(self, give: Callable[[dict[str, Tensor]], None], *, most: int) -> int: ...
+    def take(self, give: Callable[[dict[str, Tensor]], None], *, most: int) -> int:
+        """Pass on at most so many blocks that have come, without waiting; how many there were."""
 
-    def fill(self, give: Callable[[dict[str, Tensor]], None], *, blocks: int, waiting: Callable[[], None]) -> None: ...
+    def fill(self, give: Callable[[dict[str, Tensor]], None], *, blocks: int, on_wait: Callable[[], None]) -> None:
+        """Pass on so many blocks, however long they take; `on_wait` is called meanwhile."""
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a stream has come, and how much of the last batch the policy knew before it learnt from it."""
+class GroundingProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far pretraining has come, and how much of the latest batches the policy knew before it learnt from them."""
 
     share: float
     samples: int
-    """Questions that were answered so far."""
+    """Queries so far."""
     batches: int
     per_s: float
-    """Questions answered per second."""
+    """Queries per second."""
     drawn: int
     """Screens that have come in so far."""
     drawn_per_s: float
     parts: dict[str, float]
-    """Terms of the loss and shares that were known, means over the batches since the last look."""
-    left_out: int
-    """Batches so far whose loss or gradient was no number: nothing was learnt from them."""
+    """Terms of the loss and shares that were predicted right, means over the batches since the last report."""
+    skipped: int
+    """Batches so far whose loss or gradient was NaN or infinite: no step was taken."""
 
 
-class Hearing(Protocol):
-    """Who hears how it goes."""
+class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a pretraining."""
 
-    def tell(self, now: Progress) -> None: ...
-
-    def say(self, what: str) -> None:
-        """In words, what is happening; also called while there is nothing to do."""
-
-    def alive(self) -> None:
-        """Called after every batch."""
+    samples: int
+    loss: float
+    auxiliary_loss: Callable[[], Tensor] | None
+    """Added to the loss of every later update where `auxiliary_screens` is above 0."""
 
 
-def study_stream(study: Study, pool: SheetPool, source: Source, config: WarmStartConfig, hearing: Hearing) -> Progress:
-    """Learn from `source` until `samples` questions were answered or `minutes` are over; how it stood then."""
-    first = max(1, min(FIRST, config.samples // 8, pool.capacity) // BLOCK)
-    source.fill(pool.put, blocks=first, waiting=lambda: hearing.say("cloning a stream: its processes are starting"))
-    compiled = config.compile and pool.device.type == "cuda" and _compile(study, pool, config, hearing)
+def pretrain(policy: PixelPolicy, config: Config, reporter: Reporter) -> Pretrained:
+    """Start the data workers and pretrain the policy on what they draw."""
+    here, grounding = next(policy.network.parameters()).device, config.warm_start.grounding
+    with SampleStream(config, pinned=here.type == "cuda") as stream:
+        loss = GroundingLoss(policy.network, config.policy.pixel, grounding, seed=config.run.seed)
+        pool = SamplePool(config.policy.pixel, grounding.pool, here)
+        last = pretrain_on_stream(loss, pool, stream, config.warm_start, reporter)
+    count = grounding.auxiliary_screens
+    auxiliary_loss = loss.auxiliary_loss(pool, count) if count else None
+    del pool, loss
+    if here.type == "cuda":
+        torch.cuda.empty_cache()  # workers on the same GPU need the memory
+    return Pretrained(samples=last.samples, loss=last.parts["step"], auxiliary_loss=auxiliary_loss)
+
+
+def pretrain_on_stream(
+    loss: GroundingLoss, pool: SamplePool, source: SampleSource, config: WarmStartConfig, reporter: Reporter
+) -> GroundingProgress:
+    """Train on `source` until there were `samples` queries or `minutes` are over; the progress at the end."""
+    first = max(1, min(FIRST_SCREENS, config.samples // 8, pool.capacity) // BLOCK)
+    reporter.log(STARTING)
+    source.fill(pool.put, blocks=first, on_wait=lambda: reporter.say(STARTING))
+    compiled = config.grounding.compile and pool.device.type == "cuda" and _compile(loss, pool, config, reporter)
     try:
-        return _study(study, pool, source, config, hearing)
+        return _train(loss, pool, source, config, reporter)
     finally:
         if compiled:
-            plain_layers(study.network)
+            uncompile_layers(loss.network)
 
 
-def _study(study: Study, pool: SheetPool, source: Source, config: WarmStartConfig, hearing: Hearing) -> Progress:
-    steps, drawn_before = _steps(study, config), pool.taken
-    told = Progress(share=0.0, samples=0, batches=0, per_s=0.0, drawn=0, drawn_per_s=0.0, parts={}, left_out=0)
+def _train(
+    loss: GroundingLoss, pool: SamplePool, source: SampleSource, config: WarmStartConfig, reporter: Reporter
+) -> GroundingProgress:
+    steps, drawn_before = _optimizer_steps(loss, config), pool.taken
+    last = GroundingProgress(share=0.0, samples=0, batches=0, per_s=0.0, drawn=0, drawn_per_s=0.0, parts={}, skipped=0)
 
     def learn(batch: int) -> tuple[int, dict[str, Tensor]]:
-        source.take(pool.put, most=MOST_BLOCKS)
-        with memory_errors("warm_start.batch", config.batch):
-            studied = study.on(pool.draw(config.batch, study.generator), measured=batch % TELL_EVERY == TELL_EVERY - 1)
-            parts = {**studied.parts, "norm": steps.take(studied.total)}
-        hearing.alive()
-        return config.batch * config.questions, parts
+        source.take(pool.put, most=MAX_BLOCKS)
+        with oom_errors("warm_start.batch", config.batch):
+            measured = batch % REPORT_EVERY == REPORT_EVERY - 1
+            terms = loss.compute(pool.draw(config.batch, loss.generator), measured=measured)
+            parts = {**terms.parts, "norm": steps.step(terms.total)}
+        reporter.alive()
+        return config.batch * config.grounding.queries, parts
 
-    for stage, found in follow(steps, config, learn):
-        told = Progress(
-            share=stage.share,
-            samples=stage.samples,
-            batches=stage.batches,
-            per_s=stage.samples / stage.spent_s,
+    for state, found in run_schedule(steps, config, learn):
+        last = GroundingProgress(
+            share=state.share,
+            samples=state.samples,
+            batches=state.batches,
+            per_s=state.samples / state.elapsed_s,
             drawn=pool.taken,
-            drawn_per_s=(pool.taken - drawn_before) / stage.spent_s,
-            parts={**told.parts, **_means(found)},
-            left_out=steps.left_out,
+            drawn_per_s=(pool.taken - drawn_before) / state.elapsed_s,
+            parts={**last.parts, **_means(found)},
+            skipped=steps.skipped,
         )
-        hearing.tell(told)
-    return told
+        _report(last, reporter)
+    return last
 
 
-def _compile(study: Study, pool: SheetPool, config: WarmStartConfig, hearing: Hearing) -> bool:
-    """Compile the layers and try them once; False, and all as before, where that cannot be done here."""
-    hearing.say("cloning a stream: compiling the layers")
+def _report(now: GroundingProgress, reporter: Reporter) -> None:
+    reporter.measured(
+        {
+            "samples": now.samples,
+            "per_s": now.per_s,
+            "drawn": now.drawn,
+            "drawn_per_s": now.drawn_per_s,
+            "skipped": now.skipped,
+            "loss": now.parts["step"],
+            **{name: value for name, value in now.parts.items() if name != "step"},
+        }
+    )
+    rates = f"{now.share:.0%}, {now.samples} queries, {now.per_s:.0f}/s, {now.drawn_per_s:.0f} screens/s drawn"
+    terms = ", ".join(f"{name} {now.parts[name]:.3f}" for name in SHOWN if name in now.parts)
+    reporter.say(f"grounding pretraining: {rates}, {terms}")
+
+
+def _compile(loss: GroundingLoss, pool: SamplePool, config: WarmStartConfig, reporter: Reporter) -> bool:
+    """Compile the layers and try them once; False, and all as before, where that fails."""
+    reporter.log("grounding pretraining: compiling the layers")
+    reporter.say("grounding pretraining: compiling the layers")
     started_s = time.monotonic()
-    compile_layers(study.network)
+    compile_layers(loss.network)
     try:
-        study.on(pool.draw(config.batch, study.generator), measured=True).total.backward()  # type: ignore[no-untyped-call]
+        loss.compute(pool.draw(config.batch, loss.generator), measured=True).total.backward()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-    except Exception as error:  # a compiler fails in more ways than can be named, and cloning goes on without it
-        plain_layers(study.network)
-        hearing.say(f"cloning a stream: NOT compiled, {type(error).__name__}: {str(error)[:300]}")
+    except (RuntimeError, ImportError, OSError) as error:  # torch's compiler, Triton or a C compiler that is missing
+        uncompile_layers(loss.network)
+        reporter.log(f"grounding pretraining: NOT compiled, {type(error).__name__}: {str(error)[:300]}")
         return False
-    hearing.say(f"cloning a stream: layers compiled in {time.monotonic() - started_s:.1f} s")
+    reporter.log(f"grounding pretraining: layers compiled in {time.monotonic() - started_s:.1f} s")
     return True
 
 
-def _steps(study: Study, config: WarmStartConfig) -> FiniteSteps:
-    weights = list(study.parameters())
+def _optimizer_steps(loss: GroundingLoss, config: WarmStartConfig) -> GuardedOptimizer:
+    weights = list(loss.parameters())
     optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-    return cloning_steps(optimizer, weights)
+    return bc_optimizer_steps(optimizer, weights)
 
 
 def _means(found: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Of every part, over the batches that have it as a number; measured ones come once in a while."""
+    """The mean of every term over the batches in which it is finite; shares are measured only now and then."""
     names = {name for parts in found for name in parts}
     means = {}
     for name in names:

@@ -24,11 +24,12 @@ from msgspec.structs import replace
 
 from distrl.devices.sim.apps import INCIDENTAL
 from distrl.devices.sim.state import PhoneState, Tables
-from distrl.devices.sim.world import start_state
+from distrl.devices.sim.world import setup_of, start_state
 from distrl.errors import TaskError
-from distrl.tasks.sim.judge import judge, same
-from distrl.tasks.sim.oracle import play_oracle
-from distrl.tasks.sim.templates import PHONES, Draft, NoInstance, Suite, Template, seed_of, split_of
+from distrl.tasks.base import split_of
+from distrl.tasks.sim.judge import check_of, end_of, judge, same
+from distrl.tasks.sim.oracle import play_oracle, route_of
+from distrl.tasks.sim.templates import PHONES, Draft, NoInstance, SimSuite, Template, seed_of
 from distrl.types import Change, EndState, Put, Task, Trajectory, TypeText, Want
 
 HINDSIGHT = "+hindsight"
@@ -44,7 +45,7 @@ SHAPE_DRAWS = 24
 class Hindsight:
     """Finds training tasks of one suite that an episode fulfilled without being asked to."""
 
-    def __init__(self, suite: Suite, *, max_oracle_steps: int = 0, flip: float = 0.0) -> None:
+    def __init__(self, suite: SimSuite, *, max_oracle_steps: int = 0, flip: float = 0.0) -> None:
         self._suite, self._max_oracle_steps, self._flip = suite, max_oracle_steps, flip
         self._shapes: tuple[tuple[_Shape, Template], ...] = ()
 
@@ -80,7 +81,7 @@ class Hindsight:
         for template in self._suite.templates:
             turns = range(0 if template.test_only else SHAPE_DRAWS)
             drafts = (Draft(turn % PHONES, seed_of("shape", template.name, turn), "train") for turn in turns)
-            tasks = [task for draft in drafts if (task := _drawn(template, draft)) and not task.goal.impossible]
+            tasks = [task for draft in drafts if (task := _drawn(template, draft)) and not check_of(task).impossible]
             yield from ((shape, template) for shape in dict.fromkeys(map(_Shape.of, tasks)))
 
     def _search(self, template: Template, case: _Case, tries: int) -> Task | None:
@@ -96,8 +97,8 @@ class Hindsight:
         return case.relabelled(asked) if asked is not None and fits != wrong else None
 
     def _is_training(self, task: Task) -> bool:
-        short = not self._max_oracle_steps or len(task.route) <= self._max_oracle_steps
-        return short and not task.goal.impossible and split_of(task.instruction) == "train"
+        short = not self._max_oracle_steps or task.oracle_steps <= self._max_oracle_steps
+        return short and not check_of(task).impossible and split_of(task.instruction) == "train"
 
 
 class _Kind(msgspec.Struct, frozen=True, order=True):
@@ -133,9 +134,9 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, task: Task) -> _Shape:
-        goal = task.goal
-        opened = [move.target for move in task.route if move.verb == "open"]
-        app = opened[-1] if opened else task.start.app if task.start else ""
+        goal, start = check_of(task), setup_of(task).start
+        opened = [move.target for move in route_of(task) if move.verb == "open"]
+        app = opened[-1] if opened else start.app if start else ""
         return cls(
             wants=tuple(sorted(map(_Kind.of, goal.wants))),
             showing=(goal.showing.app, goal.showing.screen) if goal.showing else None,
@@ -151,18 +152,19 @@ class _Case:
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.id, self.task, self.end = trajectory.id, trajectory.task, trajectory.end
+        self.setup, self.left = setup_of(self.task), end_of(self.end)
         self.start: PhoneState = start_state(self.task)
-        self.changed = {(change.table, change.id) for change in self.end.changes}
+        self.changed = {(change.table, change.id) for change in self.left.changes}
         typed = (step.decision.action for step in trajectory.steps)
         self._words = mentioned_in(self.end) | {action.text for action in typed if isinstance(action, TypeText)}
 
     def draft(self, seed: int) -> Draft:
         """An empty task on the phone of this episode, as it was at the start."""
-        return LeaningDraft(self.task.phone, seed, self.start.tables, self._words)
+        return LeaningDraft(self.setup.phone, seed, self.start.tables, self._words)
 
     def allows(self, shape: _Shape) -> bool:
         """Whether tables, screen and claim leave room for a goal of this shape."""
-        showing, claim = self.end.showing, self.end.claim
+        showing, claim = self.left.showing, self.end.claim
         app, screen = (showing.app, showing.screen) if showing else ("", "")
         asked = self._asked(shape.wants)
         shown = shape.showing is None or (shape.showing[0] == app and shape.showing[1] in ("", screen))
@@ -171,20 +173,21 @@ class _Case:
 
     def _asked(self, wants: tuple[_Kind, ...]) -> bool:
         """Whether such wants can account for all that was done, and something done for each of them."""
-        own = [change for change in self.end.changes if change.table not in INCIDENTAL]
+        own = [change for change in self.left.changes if change.table not in INCIDENTAL]
         return (
-            len(own) <= len(wants) <= len(self.end.changes)
+            len(own) <= len(wants) <= len(self.left.changes)
             and all(any(want.may_ask_for(change) for want in wants) for change in own)
-            and all(any(want.may_ask_for(change) for change in self.end.changes) for want in wants)
+            and all(any(want.may_ask_for(change) for change in self.left.changes) for want in wants)
         )
 
     def could_be(self, drawn: Task) -> bool:
         """Whether this episode might have been an attempt at that task."""
-        began_there = drawn.start is None or drawn.start == self.task.start
+        setup = setup_of(drawn)
+        began_there = setup.start is None or setup.start == self.setup.start
         return (
             began_there
-            and all(map(self._held, drawn.setup))
-            and all(map(self._was_done, drawn.goal.wants))
+            and all(map(self._held, setup.records))
+            and all(map(self._was_done, check_of(drawn).wants))
             and self.allows(_Shape.of(drawn))
         )
 
@@ -201,15 +204,17 @@ class _Case:
         """Whether the judge says so, and an answer was read in the right place."""
         if not judge(drawn, self.start, self.end).success:
             return False
-        return not drawn.goal.answer or self._would_be_read_here(drawn)
+        return not check_of(drawn).answer or self._would_be_read_here(drawn)
 
     def _would_be_read_here(self, drawn: Task) -> bool:
         """Whether the oracle, too, gives its answer on the screen that the episode ended on."""
         try:
-            played = play_oracle(replace(drawn, setup=self.task.setup, names=self.task.names))
+            played = play_oracle(
+                replace(drawn, setup=replace(setup_of(drawn), records=self.setup.records, names=self.setup.names))
+            )
         except TaskError:  # it cannot find its way on this phone: then nobody reads that here
             return False
-        place, shown = played.states[-1].place, self.end.showing
+        place, shown = played.states[-1].place, self.left.showing
         here = shown is not None and (place.app, place.screen, place.args) == (shown.app, shown.screen, shown.args)
         return here and played.verdict.success
 
@@ -220,8 +225,8 @@ class _Case:
             id=f"{self.id}{HINDSIGHT}",
             template=drawn.template,
             instruction=drawn.instruction,
-            goal=drawn.goal,
-            route=(),
+            check=drawn.check,
+            solution=None,
         )
 
 
@@ -239,7 +244,7 @@ def _drawn(template: Template, draft: Draft) -> Task | None:
     return draft.finish(suite="hindsight", template=template.name, index=0)
 
 
-# --- Drafts whose draws lean towards given words, so that a template soon comes to the task that one ---
+# --- drafts that lean towards what was done ---------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -255,14 +260,15 @@ def mentioned_in(end: EndState) -> Words:
 
 
 def _mentioned(end: EndState) -> Iterator[str | int]:
-    for change in end.changes:
+    left = end_of(end)
+    for change in left.changes:
         yield change.id
         before, after = change.before or {}, change.after or {}
         for name in before.keys() | after.keys():
             if not same(before.get(name), after.get(name, "")):
                 yield from (value for value in (before.get(name), after.get(name)) if isinstance(value, str | int))
-    if end.showing is not None:
-        yield from (end.showing.app, end.showing.screen, *end.showing.args.values())
+    if left.showing is not None:
+        yield from (left.showing.app, left.showing.screen, *left.showing.args.values())
     if end.claim is not None and end.claim.answer:
         yield end.claim.answer
 

@@ -9,31 +9,74 @@ from collections.abc import Iterator
 
 from distrl.devices.sim.apps import INCIDENTAL
 from distrl.devices.sim.state import PhoneState, Record, Tables, apply
-from distrl.types import Change, EndState, Showing, Task, Value, Verdict, Want
+from distrl.devices.sim.world import start_state
+from distrl.errors import TaskError
+from distrl.tasks.judges import Attempt
+from distrl.types import Change, EndState, Showing, SimCheck, SimEnd, Task, Value, Verdict, Want
+
+
+class SimJudge:
+    """The judge of simulated phones: exact, and at once."""
+
+    def __init__(self, settings: object = None) -> None:
+        """It has no settings."""
+
+    async def judge(self, attempt: Attempt) -> Verdict:
+        """The verdict on how the phone was left; where it began follows from the task."""
+        return judge(attempt.task, start_state(attempt.task), attempt.end)
+
 
 Found = dict[int, tuple[str, str]]
 """Which record fulfils which want, by the want's place in the goal."""
 
 
 def judge(task: Task, start: PhoneState, end: EndState) -> Verdict:
-    """What `end` is worth for `task`, given where the device began."""
-    tables = apply(start, end.changes).tables
-    found = _match(task.goal.wants, tables, end.changes)
-    holds = [index in found for index in range(len(task.goal.wants))]
-    if task.goal.showing is not None:
-        holds.append(_shows(task.goal.showing, end.showing))
-    if task.goal.answer:
-        holds.append(end.claim is not None and same(end.claim.answer, task.goal.answer))
-    effects = tuple(_side_effects(task.goal.wants, found, end.changes))
+    """What `end` is worth for `task`, given where the phone began."""
+    check, left = check_of(task), end_of(end)
+    tables = apply(start, left.changes).tables
+    found = _match(check.wants, tables, left.changes)
+    holds = [index in found for index in range(len(check.wants))]
+    if check.showing is not None:
+        holds.append(_shows(check.showing, left.showing))
+    if check.answer:
+        holds.append(end.claim is not None and same(end.claim.answer, check.answer))
+    effects = tuple(_side_effects(check.wants, found, left.changes))
     claimed = end.claim.status if end.claim else ""
-    rightly = "impossible" if task.goal.impossible else "complete"
+    rightly = "impossible" if check.impossible else "complete"
     reached = all(holds) and not effects
+    success = reached and claimed == rightly
     return Verdict(
-        success=reached and claimed == rightly,
+        outcome="success" if success else "failure",
+        reason="" if success else _why(holds, effects, claimed, rightly),
         progress=_progress(holds, claimed == rightly),
         false_completion=claimed == "complete" and not (reached and rightly == "complete"),
         side_effects=effects,
     )
+
+
+def check_of(task: Task) -> SimCheck:
+    """What a task for simulated phones asks for; `TaskError` for a task that another judge has to see."""
+    if not isinstance(task.check, SimCheck):
+        raise TaskError(
+            f"task {task.id} has a {type(task.check).__name__}, which the judge of simulated phones does not know",
+            expected="a SimCheck",
+            fix='judge.kind = "auto", or the judge that goes with this suite',
+        )
+    return task.check
+
+
+def end_of(end: EndState) -> SimEnd:
+    """How a simulated phone was left; untouched where it did not tell."""
+    return end.device if isinstance(end.device, SimEnd) else SimEnd()
+
+
+def _why(holds: list[bool], effects: tuple[str, ...], claimed: str, rightly: str) -> str:
+    """Why an episode failed, in a few words."""
+    if effects:
+        return f"changed what nobody asked for: {', '.join(effects[:3])}"
+    if not all(holds):
+        return f"{holds.count(False)} of {len(holds)} conditions do not hold"
+    return f"the agent should have claimed {rightly!r} and claimed {claimed or 'nothing'}"
 
 
 def same(left: Value | None, right: Value) -> bool:

@@ -6,14 +6,28 @@ from collections.abc import Callable
 
 import msgspec
 
-from distrl.config.schema import WildConfig
+from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.state import PhoneState, end_state
-from distrl.devices.sim.world import TAME, start_state
+from distrl.devices.sim.world import start_state
 from distrl.errors import TaskError
 from distrl.tasks.sim.judge import judge
-from distrl.types import Action, Finish, LongPress, Move, Press, Swipe, Tap, Task, TypeText, UiElement, Verdict, Wait
+from distrl.types import (
+    Action,
+    EndState,
+    Finish,
+    LongPress,
+    Move,
+    Press,
+    Swipe,
+    Tap,
+    Task,
+    TypeText,
+    UiElement,
+    Verdict,
+    Wait,
+)
 
 SCROLL_DOWN = Swipe(0.5, 0.6, 0.5, 0.25)
 SCROLL_UP = Swipe(0.5, 0.3, 0.5, 0.65)
@@ -22,11 +36,18 @@ PREVIOUS_PAGE = Swipe(0.2, 0.45, 0.8, 0.45)
 IN_THE_WAY = ("popup:close", "permission:allow")
 
 
+def route_of(task: Task) -> tuple[Move, ...]:
+    """The oracle's route; `TaskError` for a task whose solution nobody knows."""
+    if task.solution is None:
+        raise TaskError(f"no solution of {task.id} is known", fix="take a task of a sim- suite, as drawn by the suite")
+    return task.solution.moves
+
+
 class Oracle:
     """Plays one task. It looks for what the route names, scrolls to find it and clears the way."""
 
     def __init__(self, task: Task) -> None:
-        self._task = task
+        self._task, self._route = task, route_of(task)
         self._next = 0
         self._seen: tuple[UiElement, ...] = ()
         self._backwards = False
@@ -39,7 +60,7 @@ class Oracle:
         for id in IN_THE_WAY:
             if id in by_id:
                 return Tap(*by_id[id].bounds.centre)
-        return self._follow(self._task.route[self._next], by_id, elements)
+        return self._follow(self._route[self._next], by_id, elements)
 
     def _follow(self, move: Move, by_id: dict[str, UiElement], elements: tuple[UiElement, ...]) -> Action:
         match move.verb:
@@ -59,7 +80,7 @@ class Oracle:
                 return self._done(Finish("impossible") if impossible else Finish(answer=move.text))
 
     def _done(self, action: Action) -> Action:
-        self._next = min(self._next + 1, len(self._task.route) - 1)
+        self._next = min(self._next + 1, len(self._route) - 1)
         self._seen, self._backwards = (), False
         return action
 
@@ -95,7 +116,7 @@ class Oracle:
         return self._backwards
 
 
-# --- Play a task on a phone that never waits: for oracles, tests and demonstrations ---
+# --- playing at once --------------------------------------------------------------------------------------------------
 
 
 Act = Callable[[tuple[UiElement, ...]], Action]
@@ -107,22 +128,29 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[Action, ...]
     states: tuple[PhoneState, ...]
     """From the start to the end: one more than actions."""
+    valid: tuple[bool, ...]
+    """Whether the phone took each action as one."""
     verdict: Verdict
 
 
-def play(task: Task, act: Act, wild: WildConfig = TAME, *, max_steps: int | None = None) -> Played:
+def play(
+    task: Task, act: Act, perturbations: PerturbationConfig = NO_PERTURBATIONS, *, max_steps: int | None = None
+) -> Played:
     """Let `act` play `task` until it finishes or runs out of steps."""
-    states, actions = [start_state(task, wild)], []
+    states, actions, valid = [start_state(task, perturbations)], [], []
     for _ in range(task.max_steps if max_steps is None else max_steps):
         screen = show(states[-1])
         actions.append(act(elements_of(screen, states[-1].focus)))
-        states.append(perform(states[-1], screen, actions[-1]).state)
+        outcome = perform(states[-1], screen, actions[-1])
+        states.append(outcome.state)
+        valid.append(outcome.valid)
         if states[-1].claim is not None:
             break
-    verdict = judge(task, states[0], end_state(states[0], states[-1]))
-    return Played(actions=tuple(actions), states=tuple(states), verdict=verdict)
+    end = EndState(claim=states[-1].claim, device=end_state(states[0], states[-1]))
+    verdict = judge(task, states[0], end)
+    return Played(actions=tuple(actions), states=tuple(states), valid=tuple(valid), verdict=verdict)
 
 
-def play_oracle(task: Task, wild: WildConfig = TAME) -> Played:
+def play_oracle(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS) -> Played:
     """The oracle's episode."""
-    return play(task, Oracle(task).act, wild, max_steps=60)
+    return play(task, Oracle(task).act, perturbations, max_steps=60)

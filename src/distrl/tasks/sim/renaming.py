@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from distrl.devices.sim.names import KEYED, NAMED, is_name, rename_record
-from distrl.devices.sim.world import other_names, phone_names
+from distrl.devices.sim.world import other_names, phone_names, setup_of
 from distrl.errors import TaskError
-from distrl.tasks.sim.oracle import play_oracle
-from distrl.tasks.sim.templates import split_of
-from distrl.types import Goal, Move, Put, Showing, Task, Want
+from distrl.tasks.base import split_of
+from distrl.tasks.sim.judge import check_of
+from distrl.tasks.sim.oracle import play_oracle, route_of
+from distrl.types import Move, Put, Showing, SimCheck, SimRoute, Task, Want
 
 TRIES = 4
 """Numbers that are drawn for a task before it keeps its names."""
@@ -25,20 +26,24 @@ TRIES = 4
 def rename(task: Task, number: int) -> Task:
     """`task` with the names of `number` (1 or more); what is no name stays as it is."""
     held_out = task.split == "test"
-    own, other = (phone_names(task.phone, held_out=held_out), other_names(task.phone, number, held_out=held_out))
-    added = sorted({name for put in task.setup for name in _names_of(put)} - other.names.keys())
+    setup = setup_of(task)
+    own, other = (phone_names(setup.phone, held_out=held_out), other_names(setup.phone, number, held_out=held_out))
+    added = sorted({name for put in setup.records for name in _names_of(put)} - other.names.keys())
     others = {text: text for text in own.others} | other.names | {name: other.of(name) for name in added}
     if _is_about_alarms(task):  # elsewhere, the same time is that of something else
         others |= other.times
     return replace(
         task,
         id=f"{task.id}+{number}",
-        names=number,
         instruction=rename_text(task.instruction, others),
-        goal=_goal(task.goal, others),
-        setup=tuple(_put(put, others) for put in task.setup),
-        start=None if task.start is None else _showing(task.start, others),
-        route=tuple(_move(move, others) for move in task.route),
+        setup=replace(
+            setup,
+            names=number,
+            records=tuple(_put(put, others) for put in setup.records),
+            start=None if setup.start is None else _showing(setup.start, others),
+        ),
+        check=_check(check_of(task), others),
+        solution=SimRoute(moves=tuple(_move(move, others) for move in route_of(task))),
     )
 
 
@@ -74,8 +79,9 @@ def rename_text(text: str, others: Mapping[str, str]) -> str:
 
 
 def _is_about_alarms(task: Task) -> bool:
-    apps = {move.target for move in task.route if move.verb == "open"}
-    return "clock" in apps or (task.start is not None and task.start.app == "clock")
+    apps = {move.target for move in route_of(task) if move.verb == "open"}
+    start = setup_of(task).start
+    return "clock" in apps or (start is not None and start.app == "clock")
 
 
 def _names_of(put: Put) -> set[str]:
@@ -85,12 +91,12 @@ def _names_of(put: Put) -> set[str]:
     return {name for name in (found | {put.id} if put.table == KEYED else found) if is_name(name)}
 
 
-def _goal(goal: Goal, others: Mapping[str, str]) -> Goal:
+def _check(check: SimCheck, others: Mapping[str, str]) -> SimCheck:
     return replace(
-        goal,
-        wants=tuple(_want(want, others) for want in goal.wants),
-        showing=None if goal.showing is None else _showing(goal.showing, others),
-        answer=rename_text(goal.answer, others),
+        check,
+        wants=tuple(_want(want, others) for want in check.wants),
+        showing=None if check.showing is None else _showing(check.showing, others),
+        answer=rename_text(check.answer, others),
     )
 
 

@@ -6,19 +6,20 @@ and the oracle's route. An instruction's text alone decides its split, so no tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from random import Random
 
 import msgspec
 
 from distrl.devices.sim.app import Seeder
+from distrl.devices.sim.names import draw_number
 from distrl.devices.sim.state import Record, Tables
 from distrl.devices.sim.world import content
-from distrl.errors import TaskError, closest
-from distrl.types import Goal, Move, Put, Showing, Split, Task, Value, Want
+from distrl.errors import TaskError
+from distrl.tasks.base import SPLITS, Fitting, check_index, split_of
+from distrl.types import Move, Put, Showing, SimCheck, SimRoute, SimSetup, Split, Task, Value, Want
 
-SPLITS: tuple[Split, ...] = ("train", "tune", "test")
 TRIES = 300
 """Draws before a template is taken to have no instance in a split."""
 PHONES = 300
@@ -105,11 +106,10 @@ class Draft:
 
     def finish(self, *, suite: str, template: str, index: int) -> Task:
         """The task, if it is whole."""
-        goal = Goal(wants=tuple(self._wants), showing=self._showing, answer=self._answer, impossible=self._impossible)
         where = f"template {template} of {suite}"
         if not self._instruction:
             raise TaskError(f"{where} says nothing", fix="call t.say(...) with one or more wordings")
-        if goal == Goal():
+        if not (self._wants or self._showing or self._answer or self._impossible):
             raise TaskError(
                 f"{where} has nothing to judge",
                 fix="call t.want(...), t.want_showing(...), t.want_answer(...) or t.cannot_be_done()",
@@ -124,12 +124,11 @@ class Draft:
             template=template,
             split=self.split,
             instruction=self._instruction,
-            phone=self.phone,
-            seed=self.seed,
-            goal=goal,
-            setup=tuple(self._setup),
-            start=self._start,
-            route=route,
+            setup=SimSetup(phone=self.phone, seed=self.seed, records=tuple(self._setup), start=self._start),
+            check=SimCheck(
+                wants=tuple(self._wants), showing=self._showing, answer=self._answer, impossible=self._impossible
+            ),
+            solution=SimRoute(moves=route),
             max_steps=2 * len(route) + 6,
         )
 
@@ -160,7 +159,7 @@ class Templates(list[Template]):
         return function
 
 
-class Suite:
+class SimSuite:
     """A named set of templates with a fixed number of tasks in each split."""
 
     def __init__(self, name: str, templates: Iterable[Template], *, sizes: dict[Split, int]) -> None:
@@ -168,12 +167,13 @@ class Suite:
         self.templates = tuple(templates)
         self._refuse_twins()
 
+    def size(self, split: Split) -> int:
+        """How many tasks a split has."""
+        return self.sizes[split]
+
     def task(self, split: Split, index: int) -> Task:
         """Task number `index` of a split; always the same one."""
-        if not 0 <= index < self.sizes[split]:
-            last = self.sizes[split] - 1
-            fix = f"distrl tasks show {self.name}/{split}/{last:05d}"
-            raise TaskError(f"{self.name} has no {split} task {index}", expected=f"0 to {last}", fix=fix)
+        check_index(self, split, index)
         able = [template for template in self.templates if split == "test" or not template.test_only]
         for turn in range(len(able)):
             task = self._draw(able[(index + turn) % len(able)], split, index)
@@ -183,24 +183,17 @@ class Suite:
             f"no template of {self.name} has an instance in the {split} split", fix="add wordings or parameters"
         )
 
-    def tasks(self, split: Split, count: int | None = None) -> Iterator[Task]:
-        """The first `count` tasks of a split; None: all of them."""
-        return (
-            self.task(split, index)
-            for index in range(self.sizes[split] if count is None else min(count, self.sizes[split]))
-        )
+    def hindsight(self, *, max_oracle_steps: int, flip: float) -> Fitting:
+        """Finds the training tasks of this suite that an episode fulfilled without being asked to."""
+        from distrl.tasks.sim.hindsight import Hindsight  # which is made of templates
 
-    def find(self, id: str) -> Task:
-        """The task with this id (`suite/split/number`)."""
-        _, _, rest = id.partition("/")
-        split, _, number = rest.partition("/")
-        if split not in SPLITS or not number.isdigit():
-            raise TaskError(
-                f"no task is called {id!r}",
-                expected=f"{self.name}/test/0 and the like",
-                fix=f"distrl tasks list --suite {self.name}",
-            )
-        return self.task(split, int(number))
+        return Hindsight(self, max_oracle_steps=max_oracle_steps, flip=flip).fitting
+
+    def rename(self, task: Task, random: Random, pool: int) -> Task:
+        """A training task on a phone where everyone and everything has another name, which the oracle fulfils."""
+        from distrl.tasks.sim.renaming import playable_under_other_names  # which plays tasks
+
+        return playable_under_other_names(task, lambda: draw_number(random, pool))
 
     def _draw(self, template: Template, split: Split, index: int) -> Task | None:
         for attempt in range(TRIES):
@@ -224,28 +217,32 @@ class Suite:
             )
 
 
-def split_of(instruction: str) -> Split:
-    """Where an instruction belongs: a function of its text alone."""
-    digest = blake2b(instruction.casefold().encode(), digest_size=4).digest()
-    share = int.from_bytes(digest, "big") / 2**32
-    return "train" if share < 0.7 else "tune" if share < 0.8 else "test"
-
-
-def refuse_overlap(tasks: Iterable[Task]) -> None:
-    """Raise if an instruction stands in more than one split."""
-    seen: dict[str, Split] = {}
-    for task in tasks:
-        first = seen.setdefault(task.instruction.casefold(), task.split)
-        if first != task.split:
-            raise TaskError(
-                f"{task.instruction!r} is in the {first} split and in the {task.split} split",
-                expected="splits that share no instance",
-                fix="let Suite draw the tasks, or mark the template with add_for_test",
-            )
-
-
 def seed_of(*parts: object) -> int:
+    """A seed that depends on `parts` alone."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
+
+
+# --- what templates have in common ----------------------------------------------------------------------------------
+
+
+def unused(t: Draft, pool: Iterable[str], taken: Iterable[Value]) -> str:
+    """An entry of `pool` that is new to this phone."""
+    entry = t.choose(pool)
+    if entry in set(taken):
+        raise NoInstance(f"this phone has {entry!r} already")
+    return entry
+
+
+def column(t: Draft, table: str, field: str) -> list[Value]:
+    """What the phone's records hold in one field."""
+    return [record[field] for record in t.tables[table].values()]
+
+
+def spoken_time(t: Draft, time: str) -> str:
+    """A time such as 14:30, also the way that people with a twelve-hour clock say it."""
+    hour, minute = int(time[:2]), time[3:]
+    twelve, half = (hour - 1) % 12 + 1, "am" if hour < 12 else "pm"
+    return t.one_of(time, time, f"{twelve}:{minute} {half}")
 
 
 # --- the oracle's moves ---------------------------------------------------------------------------------------------
@@ -284,10 +281,3 @@ def go_back() -> Move:
 def go_home() -> Move:
     """Press home: to the launcher."""
     return Move(verb="home")
-
-
-def find_suite(name: str, suites: dict[str, Suite]) -> Suite:
-    """The suite with this name, or an error that names the others."""
-    if name not in suites:
-        raise TaskError(f"unknown suite {name!r}", expected=closest(name, suites), fix="distrl tasks list")
-    return suites[name]

@@ -9,7 +9,6 @@ from distrl.devices.sim.apps import (
     clock,
     contacts,
     files,
-    launcher,
     mail,
     maps,
     messages,
@@ -41,11 +40,11 @@ APPS: dict[str, App] = {
 }
 """What the launcher shows, by name."""
 
-launcher.install(APPS)
+system.install_launcher(APPS)
 
 SCREENS: dict[tuple[str, str], ScreenFn] = {
     (app.name, name): screen
-    for app in (*APPS.values(), launcher.app, system.app)
+    for app in (*APPS.values(), system.launcher, system.app)
     for name, screen in app.screens.items()
 }
 INCIDENTAL: frozenset[str] = frozenset().union(*(app.incidental for app in (*APPS.values(), system.app)))

@@ -31,6 +31,7 @@ NUM_GUIDES, NUM_FOUND = 8, 3
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """The goods of both shops, bookmarks, history, guides and parcel prices of a new phone."""
     tables: Tables = {}
     for shop in SHOPS:
         tables |= open_shop(shop, seeder)
@@ -95,6 +96,7 @@ def _address(ui: Ui) -> Widget:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The start page: an address field and the bookmarks."""
     rows = [
         row(f"site:{site}", str(mark["title"]), tap=visit(site), hold=go("browser", "bookmark", site=site), icon="star")
         for site, mark in ui.table(BOOKMARKS).items()
@@ -106,6 +108,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("bookmark")
 def bookmark(ui: Ui) -> View:
+    """What can be done with a bookmark: open or delete it."""
     site = ui.args["site"]
     body = (
         button("open", ui.pick("Open", "Visit"), tap=do(back(), visit(site))),
@@ -116,6 +119,7 @@ def bookmark(ui: Ui) -> View:
 
 @app.screen("history")
 def history(ui: Ui) -> View:
+    """The visited sites, and a button that clears them."""
     rows = [row(f"past:{site}", str(page["title"]), tap=visit(site)) for site, page in ui.table(HISTORY).items()]
     clear = button("clear", ui.pick("Clear history", "Forget everything"), tap=_forget)
     return View(title=ui.pick("History", "Visited pages"), body=(clear, *ui.arrange(rows)))
@@ -129,6 +133,7 @@ def _forget(state: PhoneState) -> PhoneState:
 
 @app.screen("search")
 def search(ui: Ui) -> View:
+    """Sites, guides and goods that a web search finds."""
     words = ui.args["query"].casefold().split()
     found = [*_found_sites(words), *_found_guides(ui, words), *_found_goods(ui, words)]
     return View(
@@ -168,12 +173,14 @@ def _found_goods(ui: Ui, words: list[str]) -> list[Widget]:
 
 @app.screen("lantern")
 def lantern(ui: Ui) -> View:
+    """The Daily Lantern's first page: its guides."""
     rows = [_guide_row(id, str(guide["title"])) for id, guide in ui.table(GUIDES).items()]
     return View(title="Daily Lantern", body=ui.arrange(rows))
 
 
 @app.screen("guide")
 def guide(ui: Ui) -> View:
+    """One guide: what it recommends, its author, and where to buy."""
     guide = ui.record(GUIDES, ui.args["id"])
     told = facts(
         ("pick", ui.pick("Our choice", "We recommend"), str(guide["pick"])),
@@ -189,6 +196,7 @@ def guide(ui: Ui) -> View:
 
 @app.screen("parcel")
 def parcel(ui: Ui) -> View:
+    """Parcel Post: prices and opening hours."""
     told = [(name, title, str(ui.record(PARCEL, name)["value"])) for name, title in PARCEL_FACTS.items()]
     return View(title="Parcel Post", body=facts(*told))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, go, pop
-from distrl.devices.sim.dialogs import confirm, options
-from distrl.devices.sim.people import EVENTS, PLACES
+from distrl.devices.sim.content_pools import EVENTS, PLACES
+from distrl.devices.sim.patterns import confirm, options
 from distrl.devices.sim.state import PhoneState, Tables, next_id, put
 from distrl.devices.sim.widgets import View, Widget, heading, icon, label, row
 
@@ -17,6 +17,7 @@ TIMES = tuple(f"{hour:02d}:{minute}" for hour in range(8, 20) for minute in ("00
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twelve events of the week."""
     events = seeder.sample(EVENTS, 12)
     places = seeder.sample(PLACES, 12)
     slots = seeder.random.sample([(day, time) for day in DAYS for time in TIMES], 12)
@@ -30,6 +31,7 @@ def content(seeder: Seeder) -> Tables:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The week's events by day, with a search field."""
     query = ui.draft("search").casefold()
     days: dict[str, list[tuple[str, str, str]]] = {day: [] for day in DAYS}
     for id, event in ui.table(EVENT).items():
@@ -49,6 +51,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("event")
 def event(ui: Ui) -> View:
+    """One event: day, time and place, with icons to edit and delete it."""
     id, record = ui.args["id"], ui.record(EVENT, ui.args["id"])
     body: list[Widget] = []
     for name, words in (("day", ("Day", "Date")), ("time", ("Time", "Starts")), ("place", ("Place", "Location"))):
@@ -62,6 +65,7 @@ def event(ui: Ui) -> View:
 
 @app.screen("edit")
 def edit(ui: Ui) -> View:
+    """The form of a new event or of one that is changed."""
     record = ui.record(EVENT, ui.args.get("id", ""))
     day, time = (ui.draft(name, str(record.get(name, ""))) for name in ("day", "time"))
     fields = (
@@ -88,6 +92,7 @@ def _save(state: PhoneState) -> PhoneState:
 
 @app.screen("days")
 def days(ui: Ui) -> View:
+    """The days of the week to choose from."""
     return View(title=ui.pick("Day", "Which day?"), body=options("day", DAYS, ui.args["now"]), shape="dialog")
 
 
@@ -99,6 +104,7 @@ def times(ui: Ui) -> View:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before an event is deleted."""
     id = ui.args["id"]
     question = f"{ui.pick('Delete', 'Remove')} {ui.record(EVENT, id)['title']}?"
     return confirm(ui, question, yes=ui.pick("Delete", "Remove", "Yes"), effect=do(back(2), erase(EVENT, id)))

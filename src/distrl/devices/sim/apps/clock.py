@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, flip, go, pop, swap, write
-from distrl.devices.sim.dialogs import confirm, options
-from distrl.devices.sim.people import ALARMS, CITY_HOURS
+from distrl.devices.sim.content_pools import ALARMS, CITY_HOURS
+from distrl.devices.sim.patterns import confirm, options
 from distrl.devices.sim.state import PhoneState, Tables, next_id, put
 from distrl.devices.sim.widgets import View, Widget, button, heading, icon, label, row
 
@@ -24,6 +24,7 @@ TABS = {
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Seven alarms, six cities, and a timer and a stopwatch that stand still."""
     random, names = seeder.random, seeder.sample(ALARMS, 7)
     times = random.sample([f"{hour}:{minute}" for hour in HOURS for minute in MINUTES], len(names))
     alarms = zip(names, sorted(times), strict=True)
@@ -48,6 +49,7 @@ def _tabs(ui: Ui, here: str) -> tuple[Widget, ...]:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The alarms in order of time, each with its switch; holding one asks to delete it."""
     alarms = sorted((str(alarm["time"]), id, alarm) for id, alarm in ui.table(ALARM).items())
     body = tuple(
         Widget(
@@ -62,6 +64,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before an alarm is deleted."""
     id = ui.args["id"]
     question = f"{ui.pick('Delete', 'Remove')} the alarm at {ui.record(ALARM, id)['time']}?"
     return confirm(ui, question, yes=ui.pick("Delete", "Remove", "Yes"), effect=do(back(), erase(ALARM, id)))
@@ -69,6 +72,7 @@ def delete(ui: Ui) -> View:
 
 @app.screen("alarm")
 def alarm(ui: Ui) -> View:
+    """The form of a new alarm."""
     hour, minute = ui.draft("hour", "08"), ui.draft("minute", "00")
     choices = (
         row("hour", ui.pick("Hour", "Hours"), hour, tap=go("clock", "choose", what="hour", now=hour)),
@@ -88,6 +92,7 @@ def _save(state: PhoneState) -> PhoneState:
 
 @app.screen("choose")
 def choose(ui: Ui) -> View:
+    """The hours or minutes to choose from."""
     what, now = ui.args["what"], ui.args["now"]
     if what == "hour":
         return View(title=ui.pick("Hour", "Which hour?"), body=options(what, HOURS, now))
@@ -96,6 +101,7 @@ def choose(ui: Ui) -> View:
 
 @app.screen("world")
 def world(ui: Ui) -> View:
+    """The cities that are shown."""
     rows = (
         row(f"city:{name}", name, tap=go("clock", "city", name=name), hold=go("clock", "drop", name=name), icon="globe")
         for name in ui.table(CITY)
@@ -106,6 +112,7 @@ def world(ui: Ui) -> View:
 
 @app.screen("city")
 def city(ui: Ui) -> View:
+    """The local time of one city and how far it is ahead of London."""
     name = ui.args["name"]
     minutes = (int(ui.record(NOW, "now")["minutes"]) + 60 * CITY_HOURS[name]) % (24 * 60)
     gap = f"{CITY_HOURS[name]:+d} h"
@@ -122,6 +129,7 @@ def city(ui: Ui) -> View:
 
 @app.screen("drop")
 def drop_city(ui: Ui) -> View:
+    """The question before a city is removed."""
     name = ui.args["name"]
     question = f"{ui.pick('Remove', 'Delete')} {name}?"
     return confirm(ui, question, yes=ui.pick("Remove", "Delete", "Yes"), effect=do(erase(CITY, name), _leave))
@@ -135,6 +143,7 @@ def _leave(state: PhoneState) -> PhoneState:
 
 @app.screen("cities")
 def cities(ui: Ui) -> View:
+    """The cities that can be added, with a search field."""
     query, shown = ui.draft("search").casefold(), ui.table(CITY)
     rows = (
         row(f"add:{name}", name, tap=do(write(CITY, name, shown=True), back()))
@@ -148,6 +157,7 @@ def cities(ui: Ui) -> View:
 
 @app.screen("timer")
 def timer(ui: Ui) -> View:
+    """The presets of the timer, or the one that runs."""
     now = ui.record(TIMER, "timer")
     if now["running"]:
         stop = button("stop", ui.pick("Cancel", "Stop"), tap=write(TIMER, "timer", minutes=0, running=False))
@@ -162,6 +172,7 @@ def timer(ui: Ui) -> View:
 
 @app.screen("watch")
 def watch(ui: Ui) -> View:
+    """The stopwatch and its button."""
     running = bool(ui.record(WATCH, "watch")["running"])
     word = ui.pick("Stop", "Halt") if running else ui.pick("Start", "Go")
     body = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, flip, go, pop, swap
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.people import COMPANIES, PEOPLE, email_of, phone_number
+from distrl.devices.sim.content_pools import COMPANIES, PEOPLE, email_of, phone_number
+from distrl.devices.sim.patterns import confirm
 from distrl.devices.sim.state import PhoneState, Record, Tables, next_id, put
 from distrl.devices.sim.widgets import Effect, View, Widget, button, heading, icon, label, row, tab
 
@@ -21,6 +21,7 @@ FIELDS = {
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twenty-four people and no calls."""
     names = sorted(seeder.sample(PEOPLE, 24))
     return {PERSON: {f"p{number}": _person(seeder, name) for number, name in enumerate(names)}, CALL: {}}
 
@@ -37,6 +38,7 @@ def _person(seeder: Seeder, name: str) -> Record:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """Everyone or the favourites, by name, with a search field."""
     favourites, query = ui.args.get("tab") == "favourites", ui.draft("search").casefold()
     found = sorted(
         (str(person["name"]), id)
@@ -64,6 +66,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("person")
 def person(ui: Ui) -> View:
+    """One person: number, address and company, with buttons to call and to write."""
     id, who = ui.args["id"], ui.record(PERSON, ui.args["id"])
     body: list[Widget] = []
     for name in ("phone", "email", "company"):
@@ -98,6 +101,7 @@ def _call(who: Record) -> Effect:
 
 @app.screen("calling")
 def calling(ui: Ui) -> View:
+    """A call that is being made."""
     call = ui.record(CALL, ui.args["id"])
     body = (
         label("who", str(call["who"])),
@@ -109,6 +113,7 @@ def calling(ui: Ui) -> View:
 
 @app.screen("edit")
 def edit(ui: Ui) -> View:
+    """The form of a new person or of one that is changed."""
     who = ui.record(PERSON, ui.args.get("id", ""))
     fields = (ui.field(name, ui.pick(*hints), str(who.get(name, ""))) for name, hints in FIELDS.items())
     title = ui.pick("Edit contact", "Change contact") if who else ui.pick("New contact", "Add a person")
@@ -129,6 +134,7 @@ def _save(state: PhoneState) -> PhoneState:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before a person is deleted."""
     id = ui.args["id"]
     question = f"{ui.pick('Delete', 'Remove')} {ui.record(PERSON, id)['name']}?"
     return confirm(ui, question, yes=ui.pick("Delete", "Remove", "Yes"), effect=do(back(2), erase(PERSON, id)))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, flip, go, push, swap, write
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.patterns import facts, hits, or_none, prompt, typed
-from distrl.devices.sim.places import FILE_NAMES, FOLDERS, between
+from distrl.devices.sim.content_pools import FILE_NAMES, FOLDERS, between
+from distrl.devices.sim.patterns import confirm, facts, hits, or_none, prompt, typed
 from distrl.devices.sim.state import PhoneState, Place, Record, Tables, next_id, put
 from distrl.devices.sim.widgets import View, Widget, button, check, icon, label, row
 from distrl.types import Value
@@ -28,6 +27,7 @@ BUSY = "Downloads"
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Thirty files in a few folders; one of the folders is longer than a screen."""
     names = seeder.sample(FILE_NAMES, 30)
     files = {f"f{number}": _file(seeder.random, name, number) for number, name in enumerate(names)}
     folders: dict[str, Record] = {f"d{number}": {"name": name} for number, name in enumerate(FOLDERS, 1)}
@@ -57,6 +57,7 @@ def _rank(value: Value) -> tuple[float, str]:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The folders, and a row that leads to the starred files."""
     rows = (
         row(f"folder:{id}", str(r["name"]), tap=go("files", "folder", folder=id), icon="folder")
         for id, r in ui.table(FOLDER).items()
@@ -71,6 +72,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("folder")
 def folder(ui: Ui) -> View:
+    """The files of one folder in the chosen order."""
     name = ui.record(FOLDER, ui.args["folder"])["name"]
     inside = [entry for entry in ui.table(FILE).items() if entry[1]["folder"] == name]
     rows = tuple(_row(id, file) for id, file in in_order(inside, str(ui.record(PREFS, "sort")["by"])))
@@ -80,6 +82,7 @@ def folder(ui: Ui) -> View:
 
 @app.screen("sort")
 def sort(ui: Ui) -> View:
+    """The orders to choose from."""
     now = ui.record(PREFS, "sort")["by"]
     body = (
         check(f"by:{by}", ui.pick(*words), by == now, tap=do(write(PREFS, "sort", by=by), back()))
@@ -90,12 +93,14 @@ def sort(ui: Ui) -> View:
 
 @app.screen("starred")
 def starred(ui: Ui) -> View:
+    """The starred files of all folders."""
     rows = (_row(id, file) for id, file in ui.table(FILE).items() if file["starred"])
     return View(title=ui.pick("Starred", "Marked files"), body=or_none(ui, rows))
 
 
 @app.screen("search")
 def search(ui: Ui) -> View:
+    """The field to search for a file by name."""
     submit = typed(
         "search", lambda state, text: push(state, Place(app="files", screen="results", args={"query": text}))
     )
@@ -104,6 +109,7 @@ def search(ui: Ui) -> View:
 
 @app.screen("results")
 def results(ui: Ui) -> View:
+    """The files that a search found."""
     rows = (_row(id, file) for id, file in ui.table(FILE).items() if hits(str(file["name"]), ui.args["query"]))
     return View(title=ui.pick("Results", "Files found"), body=or_none(ui, rows))
 
@@ -117,6 +123,7 @@ def _row(id: str, file: Record) -> Widget:
 
 @app.screen("file")
 def file(ui: Ui) -> View:
+    """One file: type, size, date and folder, with buttons to rename, move and delete it."""
     id = ui.args["file"]
     record = ui.record(FILE, id)
     about = facts(
@@ -137,6 +144,7 @@ def _actions(ui: Ui, id: str) -> tuple[Widget, ...]:
 
 @app.screen("menu")
 def menu(ui: Ui) -> View:
+    """What can be done with a file of a list."""
     id = ui.args["file"]
     words = {"rename": ("Rename", "Change name"), "move": ("Move", "Put elsewhere"), "erase": ("Delete", "Throw away")}
     body = (button(f"menu:{what}", ui.pick(*texts), tap=swap("files", what, file=id)) for what, texts in words.items())
@@ -145,6 +153,7 @@ def menu(ui: Ui) -> View:
 
 @app.screen("rename")
 def rename(ui: Ui) -> View:
+    """The dialog that asks for a file's new name."""
     id = ui.args["file"]
     return prompt(
         ui,
@@ -156,6 +165,7 @@ def rename(ui: Ui) -> View:
 
 @app.screen("move")
 def move(ui: Ui) -> View:
+    """The folders that a file can be moved to."""
     id = ui.args["file"]
     now = ui.record(FILE, id)["folder"]
     folders = ((key, str(record["name"])) for key, record in ui.table(FOLDER).items())
@@ -185,6 +195,7 @@ def _confirm_delete(ui: Ui, leave: int) -> View:
 
 @app.screen("new")
 def new(ui: Ui) -> View:
+    """The dialog that asks for the name of a new folder."""
     return prompt(ui, ui.pick("New folder", "Name the folder"), "", _create)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, pop, swap, write
-from distrl.devices.sim.people import PEOPLE, SENTENCES, SUBJECTS, email_of
+from distrl.devices.sim.content_pools import PEOPLE, SENTENCES, SUBJECTS, email_of
 from distrl.devices.sim.state import PhoneState, Record, Table, Tables, next_id, put
 from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, icon, label, row
 
@@ -23,6 +23,7 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twenty-two mails in inbox, archive and bin; the newest five are unread."""
     folders = ["inbox"] * 14 + ["archive"] * 5 + ["bin"] * 3
     drawn = zip(folders, seeder.sample(PEOPLE, 22), seeder.sample(SUBJECTS, 22), strict=True)
     mails: Table = {f"m{number}": _mail(seeder, *parts) for number, parts in enumerate(drawn)}
@@ -44,6 +45,7 @@ def _mail(seeder: Seeder, folder: str, sender: str, subject: str) -> Record:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The mails of one folder; the inbox to begin with."""
     folder = ui.args.get("folder", "inbox")
     rows = (
         _sent(ui)
@@ -79,6 +81,7 @@ def _sent(ui: Ui) -> list[Widget]:
 
 @app.screen("find")
 def find(ui: Ui) -> View:
+    """A search field, and the mails whose sender or subject it finds."""
     query = ui.draft("query").casefold()
     found = [
         _row(ui, id, mail)
@@ -93,6 +96,7 @@ def find(ui: Ui) -> View:
 
 @app.screen("folders")
 def folders(ui: Ui) -> View:
+    """The folders to choose from."""
     now = ui.args["now"]
     body = [
         check(f"folder:{name}", ui.pick(*words), name == now, tap=do(back(), swap("mail", folder=name)))
@@ -103,6 +107,7 @@ def folders(ui: Ui) -> View:
 
 @app.screen("read")
 def read(ui: Ui) -> View:
+    """One mail, with icons to star, archive and delete it."""
     id, mail = ui.args["id"], ui.record(MAIL, ui.args["id"])
     body: list[Widget] = [heading("subject", str(mail["subject"]))]
     for name, words in (
@@ -142,6 +147,7 @@ def _move(id: str, folder: str) -> Effect:
 
 @app.screen("reply")
 def reply(ui: Ui) -> View:
+    """The form of an answer."""
     mail = ui.record(MAIL, ui.args["id"])
     body = (label("to", str(mail["from"])), ui.field("body", ui.pick("Your reply", "Write here")))
     return View(title=f"Re: {mail['subject']}", body=body, top=(_send_icon(ui, _answer),))
@@ -154,6 +160,7 @@ def _answer(state: PhoneState) -> PhoneState:
 
 @app.screen("compose")
 def compose(ui: Ui) -> View:
+    """The form of a new mail."""
     fields = (("to", ("To", "Recipient")), ("subject", ("Subject", "About")), ("body", ("Message", "Text")))
     body = tuple(ui.field(name, ui.pick(*hints)) for name, hints in fields)
     return View(title=ui.pick("New mail", "Compose"), body=body, top=(_send_icon(ui, _post),))

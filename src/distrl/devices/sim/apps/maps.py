@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, push, swap, write
+from distrl.devices.sim.content_pools import KINDS, STEMS, STREETS, between
 from distrl.devices.sim.patterns import facts, hits, or_none, tabs, typed
-from distrl.devices.sim.places import KINDS, STEMS, STREETS, between
 from distrl.devices.sim.state import PhoneState, Place, Record, Tables, next_id, put
 from distrl.devices.sim.widgets import View, Widget, button, check, row
 
@@ -20,6 +20,7 @@ MINUTES_PER_KM = {"car": 2, "walk": 12, "bus": 4}
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twenty-four places and no trip."""
     stems, streets = seeder.sample(STEMS, 24), seeder.sample(STREETS, 12)
     places = {f"p{n}": _place(seeder.random, stem, KINDS[n % 10], streets[n % 12]) for n, stem in enumerate(stems)}
     return {PLACES: places, TRIP: {"now": {"place": "", "mode": ""}}, RECENT: {}}
@@ -46,18 +47,21 @@ def minutes(place: Record, mode: str) -> str:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """A search field and the kinds of places."""
     kinds = ui.arrange(row(f"kind:{kind}", kind, tap=go("maps", "results", query=kind), icon="pin") for kind in KINDS)
     return View(title="Maps", body=(_search(ui), *kinds), bottom=_tabs(ui, "home"))
 
 
 @app.screen("saved")
 def saved(ui: Ui) -> View:
+    """The saved places."""
     rows = (_row(id, place) for id, place in ui.table(PLACES).items() if place["saved"])
     return View(title=ui.pick("Saved places", "Your places"), body=or_none(ui, rows), bottom=_tabs(ui, "saved"))
 
 
 @app.screen("results")
 def results(ui: Ui) -> View:
+    """The places that a search found."""
     query = ui.args["query"]
     rows = (_row(id, place) for id, place in ui.table(PLACES).items() if hits(str(place["name"]), query))
     return View(title=ui.pick("Results", "Found nearby"), body=(_search(ui, query), *or_none(ui, rows)))
@@ -82,6 +86,7 @@ def _row(id: str, place: Record) -> Widget:
 
 @app.screen("place")
 def place(ui: Ui) -> View:
+    """One place: rating, address, hours and phone, with buttons for directions, saving and rating."""
     id = ui.args["place"]
     record = ui.record(PLACES, id)
     keep = ui.pick("Remove", "Unsave") if record["saved"] else ui.pick("Save", "Keep this place")
@@ -103,6 +108,7 @@ def place(ui: Ui) -> View:
 
 @app.screen("rate")
 def rate(ui: Ui) -> View:
+    """One to five stars to choose from."""
     id, now = ui.args["place"], ui.record(PLACES, ui.args["place"])["stars"]
     stars = range(1, 6)
     body = (
@@ -114,6 +120,7 @@ def rate(ui: Ui) -> View:
 
 @app.screen("directions")
 def directions(ui: Ui) -> View:
+    """The ways to travel, how long the chosen one takes, and the start button."""
     id, chosen = ui.args["place"], ui.args["mode"]
     modes = ui.arrange(
         check(f"mode:{mode}", ui.pick(*words), mode == chosen, tap=swap("maps", "directions", place=id, mode=mode))
@@ -126,6 +133,7 @@ def directions(ui: Ui) -> View:
 
 @app.screen("trip")
 def trip(ui: Ui) -> View:
+    """The trip under way."""
     now = ui.record(TRIP, "now")
     name = ui.record(PLACES, str(now["place"])).get("name", "")
     stop = button("stop", ui.pick("End", "Stop navigation"), tap=do(write(TRIP, "now", place="", mode=""), back()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, go, pop, swap, write
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.people import PEOPLE, TEXTS
+from distrl.devices.sim.content_pools import PEOPLE, TEXTS
+from distrl.devices.sim.patterns import confirm
 from distrl.devices.sim.state import PhoneState, Record, Tables, next_id, put
 from distrl.devices.sim.widgets import View, Widget, button, icon, label, row
 
@@ -17,6 +17,7 @@ THREAD, SENT, SEEN = "messages.thread", "messages.sent", "messages.seen"
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Fourteen chats, four of them unread, and nothing sent."""
     people = seeder.sample(PEOPLE, 14)
     return {
         THREAD: {who: _thread(seeder) for who in people},
@@ -33,6 +34,7 @@ def _thread(seeder: Seeder) -> Record:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The chats, new recipients and pinned ones first, with a search field."""
     threads, query = ui.table(THREAD), ui.draft("search").casefold()
     known = sorted(threads, key=lambda who: not threads[who].get("pinned", False))
     strangers = {str(sent["to"]): None for sent in ui.table(SENT).values() if sent["to"] not in threads}
@@ -54,6 +56,7 @@ def _row(ui: Ui, who: str) -> Widget:
 
 @app.screen("chat")
 def chat(ui: Ui) -> View:
+    """What was written in one chat, and a field for a reply."""
     who = ui.args["who"]
     lines = str(ui.record(THREAD, who).get("lines", "")).split("\n")
     lines += [f"You: {sent['text']}" for sent in ui.table(SENT).values() if sent["to"] == who]
@@ -79,6 +82,7 @@ def _answer(state: PhoneState) -> PhoneState:
 
 @app.screen("compose")
 def compose(ui: Ui) -> View:
+    """The form of a new message."""
     return View(
         title=ui.pick("New message", "New chat"),
         body=(
@@ -104,6 +108,7 @@ def _send(state: PhoneState, to: str, text: str) -> PhoneState:
 
 @app.screen("options")
 def options(ui: Ui) -> View:
+    """What can be done with a chat: pin, mute or delete it."""
     who, record = ui.args["who"], ui.record(THREAD, ui.args["who"])
     pinned, muted = bool(record.get("pinned")), bool(record.get("muted"))
     pin = ui.pick("Unpin", "Release from top") if pinned else ui.pick("Pin", "Keep at top")
@@ -118,6 +123,7 @@ def options(ui: Ui) -> View:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before a chat is deleted."""
     who = ui.args["who"]
     question = f"{ui.pick('Delete', 'Remove')} the chat with {who}?"
     return confirm(ui, question, yes=ui.pick("Delete", "Remove", "Yes"), effect=do(erase(THREAD, who), _leave))

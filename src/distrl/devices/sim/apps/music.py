@@ -8,9 +8,8 @@ from __future__ import annotations
 from random import Random
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, flip, go, push, write
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.patterns import facts, hits, or_none, prompt, tabs, typed
-from distrl.devices.sim.places import ARTISTS, PLAYLISTS, RECORDS, SONGS, between
+from distrl.devices.sim.content_pools import ARTISTS, PLAYLISTS, RECORDS, SONGS, between
+from distrl.devices.sim.patterns import confirm, facts, hits, or_none, prompt, tabs, typed
 from distrl.devices.sim.state import PhoneState, Place, Record, Tables, next_id, put
 from distrl.devices.sim.widgets import Effect, View, Widget, button, card, check, icon, row, switch
 
@@ -24,6 +23,7 @@ MODES = {"shuffle": ("Shuffle", "Random order"), "repeat": ("Repeat", "Loop")}
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twenty-six songs on seven albums, five playlists of three songs, and a silent player."""
     random, titles, names = seeder.random, seeder.sample(SONGS, 26), seeder.sample(PLAYLISTS, 5)
     pairs = zip(seeder.sample(RECORDS, 7), seeder.sample(ARTISTS, 7), strict=True)
     albums: dict[str, Record] = {f"b{n}": {"name": name, "artist": artist} for n, (name, artist) in enumerate(pairs)}
@@ -45,6 +45,7 @@ def _song(random: Random, title: str, album: Record) -> Record:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """All songs."""
     rows = (_row(id, song) for id, song in ui.table(SONG).items())
     top = (icon("find", "search", ui.pick("Search", "Find music"), tap=go("music", "search")), _now_playing(ui))
     return View(title=ui.pick("Songs", "All songs"), body=ui.arrange(rows), top=top, bottom=_tabs(ui, "home"))
@@ -52,6 +53,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("albums")
 def albums(ui: Ui) -> View:
+    """The albums with their artists."""
     cards = (
         card(f"album:{id}", str(album["name"]), str(album["artist"]), tap=go("music", "album", album=id), icon="music")
         for id, album in ui.table(ALBUM).items()
@@ -61,6 +63,7 @@ def albums(ui: Ui) -> View:
 
 @app.screen("playlists")
 def playlists(ui: Ui) -> View:
+    """The playlists, and an icon that makes a new one."""
     rows = (
         row(f"list:{id}", str(r["name"]), tap=go("music", "playlist", list=id), icon="list")
         for id, r in ui.table(LIST).items()
@@ -71,6 +74,7 @@ def playlists(ui: Ui) -> View:
 
 @app.screen("search")
 def search(ui: Ui) -> View:
+    """The field to search for a song by title."""
     submit = typed(
         "search", lambda state, text: push(state, Place(app="music", screen="results", args={"query": text}))
     )
@@ -79,6 +83,7 @@ def search(ui: Ui) -> View:
 
 @app.screen("results")
 def results(ui: Ui) -> View:
+    """The songs that a search found."""
     rows = (_row(id, song) for id, song in ui.table(SONG).items() if hits(str(song["title"]), ui.args["query"]))
     return View(title=ui.pick("Results", "Songs found"), body=or_none(ui, rows))
 
@@ -105,6 +110,7 @@ def _play(kind: str, name: str) -> Effect:
 
 @app.screen("song")
 def song(ui: Ui) -> View:
+    """One song: artist, album and length, with buttons to play it and to add it to a playlist."""
     id = ui.args["song"]
     record = ui.record(SONG, id)
     like = ui.pick("Unlike", "No longer a favourite") if record["liked"] else ui.pick("Like", "Make a favourite")
@@ -123,6 +129,7 @@ def song(ui: Ui) -> View:
 
 @app.screen("add")
 def add(ui: Ui) -> View:
+    """The playlists that a song can be added to."""
     title = str(ui.record(SONG, ui.args["song"])["title"])
     has = {entry["playlist"] for entry in ui.table(ENTRY).values() if entry["song"] == title}
     body = (
@@ -145,6 +152,7 @@ def _add(playlist: str, title: str) -> Effect:
 
 @app.screen("album")
 def album(ui: Ui) -> View:
+    """The songs of one album, and a button that plays them all."""
     name = str(ui.record(ALBUM, ui.args["album"])["name"])
     rows = (_row(id, song) for id, song in ui.table(SONG).items() if song["album"] == name)
     play = button("play", ui.pick("Play album", "Listen to all"), tap=_play("album", name))
@@ -153,6 +161,7 @@ def album(ui: Ui) -> View:
 
 @app.screen("playlist")
 def playlist(ui: Ui) -> View:
+    """The songs of one playlist, and a button that plays them all."""
     id = ui.args["list"]
     name = str(ui.record(LIST, id)["name"])
     titles = {entry["song"] for entry in ui.table(ENTRY).values() if entry["playlist"] == name}
@@ -164,6 +173,7 @@ def playlist(ui: Ui) -> View:
 
 @app.screen("new")
 def new(ui: Ui) -> View:
+    """The dialog that asks for the name of a new playlist."""
     return prompt(ui, ui.pick("New playlist", "Name your list"), "", _create)
 
 
@@ -173,6 +183,7 @@ def _create(state: PhoneState, name: str) -> PhoneState:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before a playlist is deleted with its entries."""
     id = ui.args["list"]
     name = str(ui.record(LIST, id)["name"])
     gone = [entry for entry, record in ui.table(ENTRY).items() if record["playlist"] == name]
@@ -182,6 +193,7 @@ def delete(ui: Ui) -> View:
 
 @app.screen("player")
 def player(ui: Ui) -> View:
+    """What is playing, with a pause button, shuffle and repeat."""
     now = ui.record(PLAYER, "now")
     playing = bool(now["playing"])
     modes = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, pop, swap
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.people import FACTS, ITEMS, LISTS, NOTES
+from distrl.devices.sim.content_pools import FACTS, ITEMS, LISTS, NOTES
+from distrl.devices.sim.patterns import confirm
 from distrl.devices.sim.state import PhoneState, Record, Table, Tables, drop, next_id, put
 from distrl.devices.sim.widgets import Effect, View, Widget, check, icon, label, row
 
@@ -15,6 +15,7 @@ NOTE, ITEM = "notes.note", "notes.item"
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Thirteen notes and three checklists of six entries, in a shuffled order."""
     plain = zip(seeder.sample(NOTES, 13), seeder.sample(FACTS, 13), strict=True)
     notes: Table = {
         f"n{n}": {"title": title, "text": text, "pinned": False, "list": False} for n, (title, text) in enumerate(plain)
@@ -31,6 +32,7 @@ def content(seeder: Seeder) -> Tables:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The notes, pinned ones first, with a search field."""
     notes, query = ui.table(NOTE), ui.draft("search").casefold()
     rows = (
         row(
@@ -52,6 +54,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("note")
 def note(ui: Ui) -> View:
+    """One note or checklist, with icons to pin, edit and delete it."""
     id, record = ui.args["id"], ui.record(NOTE, ui.args["id"])
     pin = ui.pick("Unpin", "Release from top") if record["pinned"] else ui.pick("Pin", "Keep at top")
     tools = (
@@ -83,6 +86,7 @@ def _add_item(state: PhoneState) -> PhoneState:
 
 @app.screen("edit")
 def edit(ui: Ui) -> View:
+    """The form of a new note or of one that is changed."""
     record = ui.record(NOTE, ui.args.get("id", ""))
     body = [ui.field("title", ui.pick("Title", "Heading"), str(record.get("title", "")))]
     if not record.get("list"):
@@ -103,6 +107,7 @@ def _save(state: PhoneState) -> PhoneState:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before a note is deleted."""
     id = ui.args["id"]
     question = f"{ui.pick('Delete', 'Throw away')} {ui.record(NOTE, id)['title']}?"
     return confirm(ui, question, yes=ui.pick("Delete", "Throw away", "Yes"), effect=do(back(2), _erase(id)))

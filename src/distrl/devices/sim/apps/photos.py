@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, flip, go, write
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.patterns import facts, or_none, prompt, tabs
-from distrl.devices.sim.places import ALBUMS, CAPTIONS, SCREENS_NEARBY, TOWNS, between
+from distrl.devices.sim.content_pools import ALBUMS, CAPTIONS, SCREENS_NEARBY, TOWNS, between
+from distrl.devices.sim.patterns import confirm, facts, or_none, prompt, tabs
 from distrl.devices.sim.state import PhoneState, Record, Tables, next_id, put
 from distrl.devices.sim.widgets import Effect, View, Widget, button, card, icon, row
 
@@ -32,6 +31,7 @@ MONTHS = (
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twenty-two pictures in five albums, none of them sent."""
     names, towns = seeder.sample(CAPTIONS, 22), seeder.sample(TOWNS, 11)
     photos = {f"i{n}": _photo(seeder.random, name, ALBUMS[n % 5], towns[n % 11]) for n, name in enumerate(names)}
     albums: dict[str, Record] = {f"k{number}": {"name": name} for number, name in enumerate(ALBUMS, 1)}
@@ -45,18 +45,21 @@ def _photo(random: Random, name: str, album: str, town: str) -> Record:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """All pictures."""
     cards = (_card(id, photo) for id, photo in ui.table(PHOTO).items())
     return View(title=ui.pick("Photos", "All pictures"), body=ui.arrange(cards), bottom=_tabs(ui, "home"))
 
 
 @app.screen("liked")
 def liked(ui: Ui) -> View:
+    """The favourite pictures."""
     cards = (_card(id, photo) for id, photo in ui.table(PHOTO).items() if photo["liked"])
     return View(title=ui.pick("Favourites", "Loved"), body=or_none(ui, cards), bottom=_tabs(ui, "liked"))
 
 
 @app.screen("albums")
 def albums(ui: Ui) -> View:
+    """The albums, and an icon that makes a new one."""
     rows = (
         row(f"album:{id}", str(r["name"]), tap=go("photos", "album", album=id), icon="folder")
         for id, r in ui.table(ALBUM).items()
@@ -76,6 +79,7 @@ def _card(id: str, photo: Record) -> Widget:
 
 @app.screen("album")
 def album(ui: Ui) -> View:
+    """The pictures of one album."""
     name = ui.record(ALBUM, ui.args["album"])["name"]
     cards = (_card(id, photo) for id, photo in ui.table(PHOTO).items() if photo["album"] == name)
     return View(title=str(name), body=or_none(ui, cards))
@@ -83,6 +87,7 @@ def album(ui: Ui) -> View:
 
 @app.screen("photo")
 def photo(ui: Ui) -> View:
+    """One picture: date, town and album, with buttons to move and rename it."""
     id = ui.args["photo"]
     record = ui.record(PHOTO, id)
     about = facts(
@@ -110,6 +115,7 @@ def _icons(ui: Ui, id: str, *, liked: bool) -> tuple[Widget, ...]:
 
 @app.screen("caption")
 def caption(ui: Ui) -> View:
+    """The dialog that asks for a picture's new caption."""
     id = ui.args["photo"]
     now = str(ui.record(PHOTO, id)["name"])
     return prompt(
@@ -119,6 +125,7 @@ def caption(ui: Ui) -> View:
 
 @app.screen("move")
 def move(ui: Ui) -> View:
+    """The albums that a picture can be moved to."""
     id = ui.args["photo"]
     names = ((key, str(record["name"])) for key, record in ui.table(ALBUM).items())
     body = (button(f"to:{key}", name, tap=do(write(PHOTO, id, album=name), back())) for key, name in names)
@@ -127,6 +134,7 @@ def move(ui: Ui) -> View:
 
 @app.screen("share")
 def share(ui: Ui) -> View:
+    """The nearby screens that a picture can be sent to."""
     name = str(ui.record(PHOTO, ui.args["photo"])["name"])
     body = (button(f"send:{screen}", screen, tap=_send(name, screen)) for screen in SCREENS_NEARBY)
     return View(title=ui.pick("Send to", "Nearby devices"), body=ui.arrange(body), shape="dialog")
@@ -138,6 +146,7 @@ def _send(name: str, screen: str) -> Effect:
 
 @app.screen("delete")
 def delete(ui: Ui) -> View:
+    """The question before a picture is deleted."""
     id = ui.args["photo"]
     question = ui.pick("Delete this picture?", "Throw this picture away?")
     return confirm(ui, question, yes=ui.pick("Delete", "Yes, throw away"), effect=do(erase(PHOTO, id), back(2)))
@@ -145,6 +154,7 @@ def delete(ui: Ui) -> View:
 
 @app.screen("new")
 def new(ui: Ui) -> View:
+    """The dialog that asks for the name of a new album."""
     return prompt(ui, ui.pick("New album", "Name the album"), "", _create)
 
 

@@ -34,6 +34,7 @@ FACTS = {"model": "Model", "android": "System version", "storage": "Free storage
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Switches and choices at random, and the facts about this phone."""
     flags = [name for section in SWITCHES.values() for name in section]
     prefs: Table = {name: {"on": seeder.random.random() < 0.5} for name in flags}
     for section in CHOICES.values():
@@ -49,6 +50,7 @@ def content(seeder: Seeder) -> Tables:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """The sections of the settings."""
     rows = (
         row(f"section:{name}", ui.pick(*words), tap=go("settings", name), icon="gear")
         for name, words in SECTIONS.items()
@@ -57,6 +59,8 @@ def home(ui: Ui) -> View:
 
 
 def section(name: str) -> None:
+    """Declare the screen of one section: its switches and its choices."""
+
     @app.screen(name)
     def show(ui: Ui) -> View:
         return View(title=ui.pick(*SECTIONS[name]), body=ui.arrange([*_switches(ui, name), *_choices(ui, name)]))
@@ -87,6 +91,7 @@ for _name in SWITCHES:
 
 @app.screen("choose")
 def choose(ui: Ui) -> View:
+    """The options of one choice."""
     words, options = CHOICES[ui.args["section"]][ui.args["name"]]
     name, now = ui.args["name"], ui.record(PREFS, ui.args["name"])["choice"]
     body = [
@@ -98,6 +103,7 @@ def choose(ui: Ui) -> View:
 
 @app.screen("about")
 def about(ui: Ui) -> View:
+    """Model, version, storage and serial number."""
     body: list[Widget] = []
     for name, title in FACTS.items():
         body += [heading(f"{name}:title", title), label(name, str(ui.record("settings.fact", name)["value"]))]

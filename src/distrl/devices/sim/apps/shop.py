@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 
 from distrl.devices.sim.app import Seeder, Ui, back, do, go, push
-from distrl.devices.sim.dialogs import fill
+from distrl.devices.sim.patterns import fill
 from distrl.devices.sim.products import product_id, stock_up
 from distrl.devices.sim.state import PhoneState, Place, Record, Table, Tables, put
 from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, icon, row, tab
@@ -39,12 +39,15 @@ class Shop(msgspec.Struct, frozen=True, kw_only=True):
     """What the shop calls things; a phone's variant decides which."""
 
     def table(self, name: str) -> str:
+        """The full name of one of the shop's tables."""
         return f"{self.key}.{name}"
 
     def screen(self, page: str) -> str:
+        """The name of the browser's screen that shows one of the shop's pages."""
         return f"{self.key}-{page}"
 
     def money(self, cents: int) -> str:
+        """An amount in the shop's currency, as its pages write it."""
         return f"{self.currency}{cents / 100:.2f}"
 
 
@@ -198,6 +201,7 @@ def tabs(shop: Shop, ui: Ui, here: str) -> tuple[Widget, ...]:
 
 
 def cart_icon(shop: Shop, ui: Ui) -> Widget:
+    """The icon that leads to the cart."""
     return icon("cart", "cart", word(shop, ui, "cart"), tap=link(shop, "cart"))
 
 
@@ -241,4 +245,5 @@ def stepper(count: int, change: Callable[[int], Effect]) -> list[Widget]:
 
 
 def dialog(title: str, *body: Widget) -> View:
+    """A dialog of these widgets."""
     return View(title=title, body=body, shape="dialog")

@@ -19,8 +19,7 @@ from distrl.devices.sim.apps.shop import (
     tabs,
     word,
 )
-from distrl.devices.sim.dialogs import fill
-from distrl.devices.sim.patterns import facts
+from distrl.devices.sim.patterns import facts, fill
 from distrl.devices.sim.products import SIZES
 from distrl.devices.sim.state import Record, Table
 from distrl.devices.sim.widgets import View, Widget, button, card, check, heading, icon, label, row
@@ -89,6 +88,7 @@ def listed(goods: Table, args: dict[str, str]) -> list[str]:
 
 
 def home(shop: Shop, ui: Ui) -> View:
+    """The shop's first page: a search field and the categories."""
     goods = ui.table(shop.table("product"))
     categories = sorted({str(product["category"]) for product in goods.values()})
     rows = (row(f"category:{name}", name, tap=link(shop, "results", category=name), icon="list") for name in categories)
@@ -109,6 +109,7 @@ def _search_field(shop: Shop, ui: Ui) -> Widget:
 
 
 def results(shop: Shop, ui: Ui) -> View:
+    """The goods of a search or a category, with rows that sort and filter them."""
     goods, args = ui.table(shop.table("product")), ui.args
     found = listed(goods, args)
     tools = [
@@ -128,10 +129,12 @@ def _card(shop: Shop, id: str, product: Record) -> Widget:
 
 
 def sort(shop: Shop, ui: Ui) -> View:
+    """The orders of a results page to choose from."""
     return _refine(shop, ui, "sort", SORTS)
 
 
 def filter_(shop: Shop, ui: Ui) -> View:
+    """The filters of a results page to choose from."""
     return _refine(shop, ui, "only", FILTERS)
 
 
@@ -144,6 +147,7 @@ def _refine(shop: Shop, ui: Ui, field: str, options: dict[str, tuple[str, str]])
 
 
 def product(shop: Shop, ui: Ui) -> View:
+    """One product: what the shop tells about it, its options, and buttons for cart and wishlist."""
     id = ui.args["id"]
     product = ui.record(shop.table("product"), id)
     values = {
@@ -193,12 +197,14 @@ def _buttons(shop: Shop, ui: Ui, product: Record) -> tuple[Widget, ...]:
 
 
 def added(shop: Shop, ui: Ui) -> View:
+    """The dialog after something was put into the cart."""
     stay = button("stay", ui.pick("Continue shopping", "Keep looking"), tap=back())
     on = button("to-cart", ui.pick("View bag", "See trolley"), tap=do(back(), link(shop, "cart")))
     return dialog(ui.pick("Added to your bag", "It is in your trolley"), *ui.arrange((stay, on)))
 
 
 def wishlist(shop: Shop, ui: Ui) -> View:
+    """The goods on the wishlist."""
     goods = ui.table(shop.table("product"))
     ids = list(ui.table(shop.table("wishlist")))
     rows = [row(f"wish:{id}", str(goods[id]["name"]), tap=link(shop, "wished", id=id), icon="heart") for id in ids]
@@ -207,6 +213,7 @@ def wishlist(shop: Shop, ui: Ui) -> View:
 
 
 def wished(shop: Shop, ui: Ui) -> View:
+    """What can be done with one of them: open it, move it to the cart or remove it."""
     id = ui.args["id"]
     product = ui.record(shop.table("product"), id)
     forget = do(erase(shop.table("wishlist"), id), back())
@@ -220,6 +227,7 @@ def wished(shop: Shop, ui: Ui) -> View:
 
 
 def greeting(shop: Shop, ui: Ui) -> View:
+    """A banner over the shop: newsletter or cookies."""
     title, yes, no = GREETINGS[ui.args["kind"]]
     accept, close = (
         do(write(shop.table("greeting"), ui.args["kind"], due=False, accepted=yes), back()) for yes in (True, False)

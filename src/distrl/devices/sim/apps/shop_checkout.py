@@ -42,6 +42,7 @@ def describe(line: Record, goods: Table) -> str:
 
 
 def cart(shop: Shop, ui: Ui) -> View:
+    """The cart with its total, what was saved for later, and the button to check out."""
     goods, lines = ui.table(shop.table("product")), ui.table(shop.table("cart"))
     body = [
         *facts(("total", ui.pick("Total", "To pay"), shop.money(total(lines, goods)))),
@@ -67,6 +68,7 @@ def _with_main_button(shop: Shop, ui: Ui, page: str, body: list[Widget], main: W
 
 
 def line(shop: Shop, ui: Ui) -> View:
+    """What can be done with a line of the cart: another quantity, later, remove."""
     id, table = ui.args["id"], shop.table("cart")
     record = ui.record(table, id)
     count = int(record["quantity"])
@@ -88,6 +90,7 @@ def line(shop: Shop, ui: Ui) -> View:
 
 
 def saved(shop: Shop, ui: Ui) -> View:
+    """What can be done with something saved for later."""
     id = ui.args["id"]
     return dialog(
         describe(ui.record(shop.table("saved"), id), ui.table(shop.table("product"))),
@@ -108,6 +111,7 @@ def _move(shop: Shop, id: str, old: str, new: str) -> Effect:
 
 
 def checkout(shop: Shop, ui: Ui) -> View:
+    """Address, delivery and voucher of an order, and what is due."""
     address = ui.draft("address", str(ui.record(shop.table("pref"), "address")["choice"]))
     delivery, voucher = ui.draft("delivery", DELIVERIES[0]), ui.draft("voucher")
     cents = total(ui.table(shop.table("cart")), ui.table(shop.table("product")))
@@ -123,6 +127,7 @@ def checkout(shop: Shop, ui: Ui) -> View:
 
 
 def confirm(shop: Shop, ui: Ui) -> View:
+    """The question before an order is placed."""
     text = ui.pick("Do you want to order this?", "Send the order now?")
     yes = button("confirm", ui.pick("Yes, order", "Order now"), tap=_order(shop, ui.args))
     no = button("decline", ui.pick("Go back", "Not yet"), tap=back())
@@ -157,6 +162,7 @@ def _order(shop: Shop, terms: dict[str, str]) -> Effect:
 
 
 def orders(shop: Shop, ui: Ui) -> View:
+    """The orders, old and new."""
     rows = [
         row(f"order:{id}", str(order["items"]), str(order["number"]), tap=link(shop, "order", id=id), icon="box")
         for id, order in ui.table(shop.table("order")).items()
@@ -165,6 +171,7 @@ def orders(shop: Shop, ui: Ui) -> View:
 
 
 def order(shop: Shop, ui: Ui) -> View:
+    """One order: status, arrival, amount and address, with buttons to reorder and to end it."""
     id = ui.args["id"]
     order = ui.record(shop.table("order"), id)
     told = facts(
@@ -194,6 +201,7 @@ ENDS = {
 
 
 def end(shop: Shop, ui: Ui) -> View:
+    """The question before an order is cancelled or returned."""
     id, table = ui.args["id"], shop.table("order")
     words, after = ENDS[str(ui.record(table, id)["status"])]
     yes = button("confirm", ui.pick("Yes, I am sure", "Confirm"), tap=do(back(), write(table, id, status=after)))
@@ -201,6 +209,7 @@ def end(shop: Shop, ui: Ui) -> View:
 
 
 def account(shop: Shop, ui: Ui) -> View:
+    """Bonus points, orders, the usual address and the account's switches."""
     table = shop.table("pref")
     rows = [
         row("orders", word(shop, ui, "orders"), tap=link(shop, "orders"), icon="box"),
@@ -212,6 +221,7 @@ def account(shop: Shop, ui: Ui) -> View:
 
 
 def address(shop: Shop, ui: Ui) -> View:
+    """The addresses to choose the usual one from."""
     table = shop.table("pref")
     now = ui.record(table, "address")["choice"]
     keep = {place: do(write(table, "address", choice=place), back()) for place in ADDRESSES}

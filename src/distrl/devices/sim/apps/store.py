@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, push, write
-from distrl.devices.sim.dialogs import confirm
-from distrl.devices.sim.patterns import facts, hits, or_none, tabs, typed
-from distrl.devices.sim.places import APP_NAMES, DEVELOPERS, between
+from distrl.devices.sim.content_pools import APP_NAMES, DEVELOPERS, between
+from distrl.devices.sim.patterns import confirm, facts, hits, or_none, tabs, typed
 from distrl.devices.sim.state import PhoneState, Place, Record, Tables, put
 from distrl.devices.sim.widgets import Effect, View, Widget, button, card, icon, label, row, switch
 
@@ -22,6 +21,7 @@ AUTO = {
 
 @app.content
 def content(seeder: Seeder) -> Tables:
+    """Twenty-two apps, about half of them installed and some of those out of date."""
     names, makers = seeder.sample(APP_NAMES, 22), seeder.sample(DEVELOPERS, 11)
     items = {f"a{n}": _item(seeder.random, name, makers[n % 11]) for n, name in enumerate(names)}
     prefs: dict[str, Record] = {name: {"on": seeder.random.random() < 0.5} for name in AUTO}
@@ -43,6 +43,7 @@ def _item(random: Random, name: str, developer: str) -> Record:
 
 @app.screen("home")
 def home(ui: Ui) -> View:
+    """A search field and apps that are not installed."""
     search = ui.field("search", ui.pick("Search for apps", "Find an app", "Search"), submit=typed("search", _find))
     new = [(id, item) for id, item in ui.table(ITEMS).items() if not item["installed"]]
     cards = (
@@ -54,6 +55,7 @@ def home(ui: Ui) -> View:
 
 @app.screen("updates")
 def updates(ui: Ui) -> View:
+    """The apps that are out of date, and a button that updates them all."""
     rows = [_row(id, item) for id, item in ui.table(ITEMS).items() if item["stale"]]
     every = (button("update:all", ui.pick("Update all", "Install all updates"), tap=_update_all),) if rows else ()
     return View(
@@ -63,12 +65,14 @@ def updates(ui: Ui) -> View:
 
 @app.screen("installed")
 def installed(ui: Ui) -> View:
+    """The installed apps."""
     rows = (_row(id, item) for id, item in ui.table(ITEMS).items() if item["installed"])
     return View(title=ui.pick("Installed apps", "On this phone"), body=or_none(ui, rows), bottom=_tabs(ui, "installed"))
 
 
 @app.screen("results")
 def results(ui: Ui) -> View:
+    """The apps that a search found."""
     query = ui.args["query"]
     rows = (_row(id, item) for id, item in ui.table(ITEMS).items() if hits(str(item["name"]), query))
     return View(title=ui.pick("Results", "Apps found"), body=or_none(ui, rows), bottom=_tabs(ui, ""))
@@ -76,6 +80,7 @@ def results(ui: Ui) -> View:
 
 @app.screen("settings")
 def settings(ui: Ui) -> View:
+    """The store's switches."""
     body = (
         switch(id, ui.pick(*words), bool(ui.record(PREFS, id)["on"]), tap=flip(PREFS, id, "on"))
         for id, words in AUTO.items()
@@ -109,6 +114,7 @@ def _update_all(state: PhoneState) -> PhoneState:
 
 @app.screen("item")
 def item(ui: Ui) -> View:
+    """One app: developer, rating and size, with buttons to install, update or remove it."""
     id = ui.args["item"]
     record = ui.record(ITEMS, id)
     about = facts(
@@ -139,6 +145,7 @@ def _actions(ui: Ui, id: str, record: Record) -> tuple[Widget, ...]:
 
 @app.screen("install")
 def install(ui: Ui) -> View:
+    """The question before an app is installed."""
     id = ui.args["item"]
     question = f"{ui.pick('Install', 'Download')} {ui.record(ITEMS, id)['name']}?"
     return confirm(
@@ -148,6 +155,7 @@ def install(ui: Ui) -> View:
 
 @app.screen("uninstall")
 def uninstall(ui: Ui) -> View:
+    """The question before an app is removed."""
     id = ui.args["item"]
     question = f"{ui.pick('Uninstall', 'Remove')} {ui.record(ITEMS, id)['name']}?"
     return confirm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distrl.errors import TaskError, closest
 from distrl.tasks.sim.suites import (
     calendar,
     clock,
@@ -15,14 +16,13 @@ from distrl.tasks.sim.suites import (
     photos,
     settings,
     shopping_cart,
-    shopping_impossible,
     shopping_lists,
     shopping_orders,
     shopping_pages,
     shopping_questions,
     store,
 )
-from distrl.tasks.sim.templates import Suite, find_suite
+from distrl.tasks.sim.templates import SimSuite
 from distrl.types import Split
 
 SIZES: dict[Split, int] = {"train": 6000, "tune": 400, "test": 600}
@@ -34,7 +34,7 @@ GENERAL = [
 ]  # fmt: skip
 SHOPPING = [
     *shopping_cart.templates, *shopping_lists.templates, *shopping_orders.templates,
-    *shopping_questions.templates, *shopping_impossible.templates, *shopping_pages.templates,
+    *shopping_questions.templates, *shopping_pages.templates,
 ]  # fmt: skip
 START = frozenset((
     "clock-ask-city", "contacts-ask-phone", "contacts-call", "contacts-delete", "contacts-favourite",
@@ -49,14 +49,36 @@ TOUCH = frozenset((
 ))  # fmt: skip
 """A dozen short templates that want something done and nothing answered, for policies that cannot read text out."""
 
-SUITES: dict[str, Suite] = {
-    "sim-start": Suite("sim-start", [template for template in GENERAL if template.name in START], sizes=SIZES),
-    "sim-touch": Suite("sim-touch", [template for template in GENERAL if template.name in TOUCH], sizes=SIZES),
-    "sim-general": Suite("sim-general", GENERAL, sizes=SIZES),
-    "sim-shopping": Suite("sim-shopping", SHOPPING, sizes=SIZES),
+SUITES: dict[str, SimSuite] = {
+    "sim-start": SimSuite("sim-start", [template for template in GENERAL if template.name in START], sizes=SIZES),
+    "sim-touch": SimSuite("sim-touch", [template for template in GENERAL if template.name in TOUCH], sizes=SIZES),
+    "sim-general": SimSuite("sim-general", GENERAL, sizes=SIZES),
+    "sim-shopping": SimSuite("sim-shopping", SHOPPING, sizes=SIZES),
 }
 
 
-def suite(name: str) -> Suite:
-    """The suite with this name."""
-    return find_suite(name, SUITES)
+def sim_start(_settings: object = None) -> SimSuite:
+    """A dozen short everyday templates, learnt in minutes on a laptop."""
+    return SUITES["sim-start"]
+
+
+def sim_touch(_settings: object = None) -> SimSuite:
+    """A dozen short templates without typing and answers."""
+    return SUITES["sim-touch"]
+
+
+def sim_general(_settings: object = None) -> SimSuite:
+    """Everyday tasks in twelve apps."""
+    return SUITES["sim-general"]
+
+
+def sim_shopping(_settings: object = None) -> SimSuite:
+    """Tasks in a shop: search, compare, cart, checkout, orders."""
+    return SUITES["sim-shopping"]
+
+
+def suite(name: str) -> SimSuite:
+    """The simulated suite with this name."""
+    if name not in SUITES:
+        raise TaskError(f"unknown suite {name!r}", expected=closest(name, SUITES), fix="distrl tasks list")
+    return SUITES[name]

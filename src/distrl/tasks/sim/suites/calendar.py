@@ -5,9 +5,8 @@ from __future__ import annotations
 from distrl.devices.sim.apps.calendar import DAYS, EVENT, TIMES
 from distrl.devices.sim.apps.contacts import CALL, PERSON
 from distrl.devices.sim.apps.messages import SENT, THREAD
-from distrl.devices.sim.people import EVENTS, PLACES, TEXTS
-from distrl.tasks.sim.suites.phrases import column, spoken_time, unused
-from distrl.tasks.sim.templates import Draft, Templates, enter, open_app, tap, type_in
+from distrl.devices.sim.content_pools import EVENTS, PLACES, TEXTS
+from distrl.tasks.sim.templates import Draft, Templates, column, enter, open_app, spoken_time, tap, type_in, unused
 
 templates = Templates()
 
@@ -23,6 +22,7 @@ def _other(t: Draft, options: tuple[str, ...], now: object) -> str:
 
 @templates.add
 def calendar_new(t: Draft) -> None:
+    """Add an event on a day at a time."""
     title, day, time = unused(t, EVENTS, column(t, EVENT, "title")), t.one_of(*DAYS), t.one_of(*TIMES)
     at = spoken_time(t, time)
     t.say(
@@ -39,6 +39,7 @@ def calendar_new(t: Draft) -> None:
 
 @templates.add
 def calendar_new_with_place(t: Draft) -> None:
+    """Add an event with a place, on a day at a time."""
     title, day, time, place = (
         unused(t, EVENTS, column(t, EVENT, "title")),
         t.one_of(*DAYS),
@@ -63,6 +64,7 @@ def calendar_new_with_place(t: Draft) -> None:
 
 @templates.add
 def calendar_delete(t: Draft) -> None:
+    """Delete an event."""
     id, title = _event(t)
     t.say(
         f"Delete {title} from my calendar",
@@ -77,6 +79,7 @@ def calendar_delete(t: Draft) -> None:
 
 @templates.add
 def calendar_move_day(t: Draft) -> None:
+    """Move an event to another day."""
     id, title = _event(t)
     day = _other(t, DAYS, t.tables[EVENT][id]["day"])
     t.say(
@@ -92,6 +95,7 @@ def calendar_move_day(t: Draft) -> None:
 
 @templates.add_for_test
 def calendar_move_time(t: Draft) -> None:
+    """Move an event to another time."""
     id, title = _event(t)
     time = _other(t, TIMES, t.tables[EVENT][id]["time"])
     t.say(
@@ -105,6 +109,7 @@ def calendar_move_time(t: Draft) -> None:
 
 @templates.add
 def calendar_delete_and_tell(t: Draft) -> None:
+    """Delete an event and write to someone."""
     (id, title), (who, _), text = _event(t), t.row(THREAD), t.choose(TEXTS)
     t.say(
         f"Cancel the appointment {title} and reply to {who} with {text}",
@@ -120,6 +125,7 @@ def calendar_delete_and_tell(t: Draft) -> None:
 
 @templates.add_for_test
 def calendar_delete_and_call(t: Draft) -> None:
+    """Delete an event and call someone."""
     (id, title), (person, record) = _event(t), t.row(PERSON)
     t.say(
         f"Cancel the appointment {title} and call {record['name']}",
@@ -141,6 +147,7 @@ def _ask(t: Draft, field: str) -> str:
 
 @templates.add
 def calendar_ask_time(t: Draft) -> None:
+    """Say when an event starts."""
     title = _ask(t, "time")
     t.say(
         f"At what time is {title}?",
@@ -153,6 +160,7 @@ def calendar_ask_time(t: Draft) -> None:
 
 @templates.add
 def calendar_ask_place(t: Draft) -> None:
+    """Say where an event takes place."""
     title = _ask(t, "place")
     t.say(
         f"Where is {title}?",
@@ -165,6 +173,7 @@ def calendar_ask_place(t: Draft) -> None:
 
 @templates.add
 def calendar_absent(t: Draft) -> None:
+    """Cancel an event that is not in the calendar: impossible."""
     title = unused(t, EVENTS, column(t, EVENT, "title"))
     t.say(
         f"Cancel the appointment {title}",

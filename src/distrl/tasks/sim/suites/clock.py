@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.clock import ALARM, CITY, HOURS, MINUTES, NOW
-from distrl.devices.sim.people import ALARMS, CITY_HOURS
-from distrl.tasks.sim.suites.phrases import column, spoken_time, unused
-from distrl.tasks.sim.templates import Draft, Templates, hold, open_app, tap, type_in
+from distrl.devices.sim.content_pools import ALARMS, CITY_HOURS
+from distrl.tasks.sim.templates import Draft, Templates, column, hold, open_app, spoken_time, tap, type_in, unused
 
 templates = Templates()
 
@@ -18,6 +17,7 @@ def _alarm(t: Draft) -> tuple[str, str]:
 
 @templates.add
 def clock_alarm_switch(t: Draft) -> None:
+    """Turn an alarm on or off."""
     (id, which), on = _alarm(t), t.random.random() < 0.5
     wordings = {
         True: (f"Turn on the alarm {which}", f"Activate the alarm {which}", f"Make sure that the alarm {which} rings", f"Arm the alarm {which}"),
@@ -35,6 +35,7 @@ def _new_time(t: Draft) -> str:
 
 @templates.add
 def clock_new_alarm(t: Draft) -> None:
+    """Set an alarm for a time."""
     time = _new_time(t)
     at = spoken_time(t, time)
     t.say(
@@ -58,6 +59,7 @@ def clock_new_alarm(t: Draft) -> None:
 
 @templates.add
 def clock_new_named_alarm(t: Draft) -> None:
+    """Set an alarm with a name for a time."""
     time, name = _new_time(t), unused(t, ALARMS, column(t, ALARM, "name"))
     t.say(
         f"Set an alarm called {name} for {time}",
@@ -74,6 +76,7 @@ def clock_new_named_alarm(t: Draft) -> None:
 
 @templates.add
 def clock_delete_alarm(t: Draft) -> None:
+    """Delete an alarm."""
     id, which = _alarm(t)
     t.say(
         f"Delete the alarm {which}",
@@ -88,6 +91,7 @@ def clock_delete_alarm(t: Draft) -> None:
 
 @templates.add_for_test
 def clock_replace_alarm(t: Draft) -> None:
+    """Delete an alarm and set another."""
     (id, which), time = _alarm(t), _new_time(t)
     t.say(
         f"Delete the alarm {which} and set one for {time}",
@@ -102,6 +106,7 @@ def clock_replace_alarm(t: Draft) -> None:
 
 @templates.add
 def clock_add_city(t: Draft) -> None:
+    """Add a city to the world clock."""
     city = unused(t, CITY_HOURS, t.tables[CITY])
     t.say(
         f"Add {city} to the world clock",
@@ -116,6 +121,7 @@ def clock_add_city(t: Draft) -> None:
 
 @templates.add_for_test
 def clock_remove_city(t: Draft) -> None:
+    """Remove a city from the world clock."""
     city, _ = t.row(CITY)
     t.say(
         f"Remove {city} from the world clock",
@@ -130,6 +136,7 @@ def clock_remove_city(t: Draft) -> None:
 
 @templates.add
 def clock_ask_city(t: Draft) -> None:
+    """Say what time it is in a city."""
     city, _ = t.row(CITY)
     minutes = (int(t.tables[NOW]["now"]["minutes"]) + 60 * CITY_HOURS[city]) % (24 * 60)
     t.say(
@@ -145,6 +152,7 @@ def clock_ask_city(t: Draft) -> None:
 
 @templates.add
 def clock_ask_alarm(t: Draft) -> None:
+    """Say when an alarm rings."""
     _, alarm = t.row(ALARM)
     t.say(
         f"At what time does the alarm {alarm['name']} ring?",
@@ -158,6 +166,7 @@ def clock_ask_alarm(t: Draft) -> None:
 
 @templates.add
 def clock_absent_alarm(t: Draft) -> None:
+    """Say when an alarm rings that does not exist: impossible."""
     name = unused(t, ALARMS, column(t, ALARM, "name"))
     t.say(
         f"Delete the alarm called {name}",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.contacts import CALL, PERSON
-from distrl.devices.sim.people import COMPANIES, PEOPLE, TEXTS, phone_number
-from distrl.tasks.sim.suites.phrases import column, unused
-from distrl.tasks.sim.templates import Draft, Templates, enter, go_back, open_app, tap, type_in
+from distrl.devices.sim.content_pools import COMPANIES, PEOPLE, TEXTS, phone_number
+from distrl.tasks.sim.templates import Draft, Templates, column, enter, go_back, open_app, tap, type_in, unused
 
 templates = Templates()
 
@@ -17,6 +16,7 @@ def _person(t: Draft) -> tuple[str, str]:
 
 @templates.add
 def contacts_call(t: Draft) -> None:
+    """Call a person from the contact list."""
     id, who = _person(t)
     t.say(
         f"Call {who}",
@@ -31,6 +31,7 @@ def contacts_call(t: Draft) -> None:
 
 @templates.add
 def contacts_favourite(t: Draft) -> None:
+    """Mark a person as a favourite."""
     id, who = _person(t)
     t.say(
         f"Add {who} to my favourites",
@@ -46,6 +47,7 @@ def contacts_favourite(t: Draft) -> None:
 
 @templates.add
 def contacts_delete(t: Draft) -> None:
+    """Delete a person."""
     id, who = _person(t)
     t.say(
         f"Delete {who} from my contacts",
@@ -60,6 +62,7 @@ def contacts_delete(t: Draft) -> None:
 
 @templates.add
 def contacts_add_with_company(t: Draft) -> None:
+    """Add a person with a number and a company."""
     who, phone, company = unused(t, PEOPLE, column(t, PERSON, "name")), phone_number(t.random), t.choose(COMPANIES)
     t.say(
         f"Add {who} from {company} with the number {phone} to my contacts", f"Create a contact for {who} of {company} whose phone is {phone}",
@@ -78,6 +81,7 @@ def contacts_add_with_company(t: Draft) -> None:
 
 @templates.add
 def contacts_change_number(t: Draft) -> None:
+    """Change a person's number."""
     (id, who), phone = _person(t), phone_number(t.random)
     t.say(
         f"The new number of {who} is {phone} so please update it", f"Change the phone of {who} to {phone}", f"{who} can now be reached at {phone} so correct the contact",
@@ -89,6 +93,7 @@ def contacts_change_number(t: Draft) -> None:
 
 @templates.add_for_test
 def contacts_change_company(t: Draft) -> None:
+    """Change a person's company."""
     (id, who), company = _person(t), unused(t, COMPANIES, column(t, PERSON, "company"))
     t.say(
         f"{who} now works at {company} so update the contact",
@@ -101,6 +106,7 @@ def contacts_change_company(t: Draft) -> None:
 
 @templates.add
 def contacts_ask_phone(t: Draft) -> None:
+    """Say a person's number."""
     id, who = _person(t)
     t.say(
         f"What is the phone number of {who}?",
@@ -115,6 +121,7 @@ def contacts_ask_phone(t: Draft) -> None:
 
 @templates.add
 def contacts_message(t: Draft) -> None:
+    """Find a person in the contact list and send a message."""
     (id, who), text = _person(t), t.choose(TEXTS)
     t.say(
         f"From the contact page of {who} send the text {text}", f"Look up {who} in the address book and text {text}", f"Find {who} in my contacts and send the message {text}",
@@ -126,6 +133,7 @@ def contacts_message(t: Draft) -> None:
 
 @templates.add_for_test
 def contacts_favourite_and_call(t: Draft) -> None:
+    """Mark one person as a favourite and call another."""
     id, who = _person(t)
     other_id, record = t.row(PERSON, lambda record: record["name"] != who)
     other = record["name"]
@@ -145,6 +153,7 @@ def contacts_favourite_and_call(t: Draft) -> None:
 
 @templates.add
 def contacts_absent_call(t: Draft) -> None:
+    """Call someone who is not in the contact list: impossible."""
     who = unused(t, PEOPLE, column(t, PERSON, "name"))
     t.say(
         f"Call {who}",

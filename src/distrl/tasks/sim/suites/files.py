@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.files import FILE, FOLDER, PREFS, SORTS, in_order
-from distrl.devices.sim.places import FILE_NAMES, NEW_FOLDERS
+from distrl.devices.sim.content_pools import FILE_NAMES, NEW_FOLDERS
 from distrl.devices.sim.state import next_id
 from distrl.tasks.sim.templates import Draft, NoInstance, Templates, enter, hold, open_app, tap, type_in
 from distrl.types import Move
@@ -49,6 +49,7 @@ def _search(name: str) -> tuple[Move, ...]:
 
 @templates.add
 def files_rename(t: Draft) -> None:
+    """Rename a file."""
     file, name = _File(t), _new_name(t)
     t.say(
         f"Rename {file.name} in {file.folder} to {name}",
@@ -62,6 +63,7 @@ def files_rename(t: Draft) -> None:
 
 @templates.add
 def files_move(t: Draft) -> None:
+    """Move a file to another folder."""
     file = _File(t)
     id, folder = _other_folder(t, file)
     t.say(
@@ -86,6 +88,7 @@ def _say_delete(t: Draft, name: str) -> None:
 
 @templates.add
 def files_delete(t: Draft) -> None:
+    """Delete a file."""
     file = _File(t)
     _say_delete(t, file.name)
     t.want_gone(FILE, file.id)
@@ -103,6 +106,7 @@ def files_delete_unknown(t: Draft) -> None:
 
 @templates.add
 def files_star(t: Draft) -> None:
+    """Star a file."""
     file = _File(t)
     t.say(
         f"Star the file {file.name} in {file.folder}",
@@ -117,6 +121,7 @@ def files_star(t: Draft) -> None:
 
 @templates.add
 def files_new_folder(t: Draft) -> None:
+    """Make a folder."""
     name = t.choose(NEW_FOLDERS)
     t.say(
         f"Create a folder called {name}",
@@ -131,6 +136,7 @@ def files_new_folder(t: Draft) -> None:
 
 @templates.add
 def files_move_to_new_folder(t: Draft) -> None:
+    """Make a folder and move a file there."""
     file, name = _File(t), t.choose(NEW_FOLDERS)
     t.say(
         f"Create a folder called {name} and move {file.name} from {file.folder} into it",
@@ -146,6 +152,7 @@ def files_move_to_new_folder(t: Draft) -> None:
 
 @templates.add
 def files_sort(t: Draft) -> None:
+    """Show a folder in another order."""
     folder_id, folder = t.row(FOLDER)
     by, other = t.random.sample(list(SORTS), 2)
     order = t.one_of(*SPOKEN_ORDER[by])
@@ -163,6 +170,7 @@ def files_sort(t: Draft) -> None:
 
 @templates.add
 def files_ask_first(t: Draft) -> None:
+    """Say which file of a folder is the largest or newest."""
     folder_id, folder = t.row(FOLDER)
     by = t.one_of("size", "changed")
     inside = [entry for entry in t.tables[FILE].items() if entry[1]["folder"] == folder["name"]]
@@ -182,6 +190,7 @@ def files_ask_first(t: Draft) -> None:
 
 @templates.add
 def files_ask_size(t: Draft) -> None:
+    """Say how large a file is."""
     file = _File(t)
     t.say(
         f"How big is {file.name} in {file.folder}?",
@@ -195,6 +204,7 @@ def files_ask_size(t: Draft) -> None:
 
 @templates.add
 def files_ask_folder(t: Draft) -> None:
+    """Say which folder a file is in."""
     file = _File(t)
     t.say(
         f"In which folder is the file {file.name}?",
@@ -208,6 +218,7 @@ def files_ask_folder(t: Draft) -> None:
 
 @templates.add_for_test
 def files_rename_and_move(t: Draft) -> None:
+    """Rename a file and move it to another folder."""
     file, name = _File(t), _new_name(t)
     id, folder = _other_folder(t, file)
     t.say(
@@ -221,6 +232,7 @@ def files_rename_and_move(t: Draft) -> None:
 
 @templates.add_for_test
 def files_ask_changed(t: Draft) -> None:
+    """Say when a file was last changed."""
     file = _File(t)
     t.say(
         f"When was {file.name} in {file.folder} last changed?",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.mail import MAIL, SENT
-from distrl.devices.sim.people import PEOPLE, SUBJECTS, TEXTS
+from distrl.devices.sim.content_pools import PEOPLE, SUBJECTS, TEXTS
 from distrl.devices.sim.state import Record
-from distrl.tasks.sim.suites.phrases import column, unused
-from distrl.tasks.sim.templates import Draft, Templates, enter, open_app, tap, type_in
+from distrl.tasks.sim.templates import Draft, Templates, column, enter, open_app, tap, type_in, unused
 
 templates = Templates()
 
@@ -19,6 +18,7 @@ def _mail(t: Draft, folder: str = "inbox") -> tuple[str, str]:
 
 @templates.add
 def mail_archive(t: Draft) -> None:
+    """Archive a mail."""
     id, which = _mail(t)
     t.say(
         f"Archive the mail {which}",
@@ -33,6 +33,7 @@ def mail_archive(t: Draft) -> None:
 
 @templates.add
 def mail_delete_two(t: Draft) -> None:
+    """Delete two mails."""
     id, which = _mail(t)
     other, mail = t.row(MAIL, lambda record: record["folder"] == "inbox" and record is not t.tables[MAIL][id])
     also = f"about {mail['subject']}"
@@ -50,6 +51,7 @@ def mail_delete_two(t: Draft) -> None:
 
 @templates.add_for_test
 def mail_delete_and_star(t: Draft) -> None:
+    """Delete one mail and star another."""
     id, which = _mail(t)
     other, mail = t.row(MAIL, lambda record: record["folder"] == "inbox" and record is not t.tables[MAIL][id])
     t.say(
@@ -65,6 +67,7 @@ def mail_delete_and_star(t: Draft) -> None:
 
 @templates.add
 def mail_star_and_archive(t: Draft) -> None:
+    """Star a mail and archive it."""
     id, which = _mail(t)
     t.say(
         f"Star the mail {which} and archive it",
@@ -79,6 +82,7 @@ def mail_star_and_archive(t: Draft) -> None:
 
 @templates.add
 def mail_restore(t: Draft) -> None:
+    """Move an archived mail back to the inbox."""
     id, which = _mail(t, "archive")
     t.say(
         f"Move the archived mail {which} back to the inbox",
@@ -92,6 +96,7 @@ def mail_restore(t: Draft) -> None:
 
 @templates.add_for_test
 def mail_undelete(t: Draft) -> None:
+    """Move a mail from the bin back to the inbox."""
     id, which = _mail(t, "bin")
     t.say(
         f"Rescue the mail {which} from the bin",
@@ -104,6 +109,7 @@ def mail_undelete(t: Draft) -> None:
 
 @templates.add
 def mail_reply(t: Draft) -> None:
+    """Reply to a mail."""
     (id, which), text = _mail(t), t.choose(TEXTS)
     t.say(
         f"Reply to the mail {which} with {text}",
@@ -117,6 +123,7 @@ def mail_reply(t: Draft) -> None:
 
 @templates.add
 def mail_reply_and_archive(t: Draft) -> None:
+    """Reply to a mail and archive it."""
     (id, which), text = _mail(t), t.choose(TEXTS)
     t.say(
         f"Reply to the mail {which} with {text} and archive it",
@@ -131,6 +138,7 @@ def mail_reply_and_archive(t: Draft) -> None:
 
 @templates.add
 def mail_compose(t: Draft) -> None:
+    """Write a new mail to someone."""
     who, subject, text = t.choose(PEOPLE), t.choose(SUBJECTS), t.choose(TEXTS)
     t.say(
         f"Email {who} about {subject} and say {text}", f"Write a mail to {who} with the subject {subject} and the text {text}",
@@ -156,6 +164,7 @@ def _ask(t: Draft, field: str) -> Record:
 
 @templates.add
 def mail_ask_sender(t: Draft) -> None:
+    """Say who sent a mail."""
     subject = _ask(t, "from")["subject"]
     t.say(
         f"Who sent the mail about {subject}?",
@@ -167,6 +176,7 @@ def mail_ask_sender(t: Draft) -> None:
 
 @templates.add
 def mail_absent(t: Draft) -> None:
+    """Say who sent a mail that does not exist: impossible."""
     subject = unused(t, SUBJECTS, column(t, MAIL, "subject"))
     t.say(
         f"Archive the mail about {subject}",

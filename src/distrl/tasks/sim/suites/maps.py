@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.maps import PLACES, TRIP, minutes
-from distrl.devices.sim.places import KINDS, STEMS
+from distrl.devices.sim.content_pools import KINDS, STEMS
 from distrl.tasks.sim.templates import Draft, NoInstance, Templates, enter, go_back, open_app, tap, type_in
 from distrl.types import Move
 
@@ -34,6 +34,7 @@ def _say_save(t: Draft, name: str) -> None:
 
 @templates.add
 def maps_save_place(t: Draft) -> None:
+    """Save a place."""
     id, name = _some_place(t)
     _say_save(t, name)
     t.given(PLACES, id, saved=False)
@@ -54,6 +55,7 @@ def maps_save_unknown_place(t: Draft) -> None:
 
 @templates.add
 def maps_unsave_place(t: Draft) -> None:
+    """Remove a place from the saved ones."""
     id, name = _some_place(t)
     t.say(
         f"Take {name} off my saved places",
@@ -69,6 +71,7 @@ def maps_unsave_place(t: Draft) -> None:
 
 @templates.add
 def maps_start_directions(t: Draft) -> None:
+    """Start directions to a place by car, on foot or by bus."""
     id, name = _some_place(t)
     mode, words = t.random.choice(list(WAYS.items()))
     way = t.one_of(*words)
@@ -86,6 +89,7 @@ def maps_start_directions(t: Draft) -> None:
 
 @templates.add
 def maps_ask_hours(t: Draft) -> None:
+    """Say when a place is open."""
     id, name = _some_place(t)
     t.say(
         f"When is {name} open?",
@@ -100,6 +104,7 @@ def maps_ask_hours(t: Draft) -> None:
 
 @templates.add
 def maps_ask_address(t: Draft) -> None:
+    """Say the address of a place."""
     id, name = _some_place(t)
     t.say(
         f"What is the address of {name}?",
@@ -114,6 +119,7 @@ def maps_ask_address(t: Draft) -> None:
 
 @templates.add_for_test
 def maps_ask_phone(t: Draft) -> None:
+    """Say the phone number of a place."""
     id, name = _some_place(t)
     t.say(
         f"What is the phone number of {name}?",
@@ -127,6 +133,7 @@ def maps_ask_phone(t: Draft) -> None:
 
 @templates.add
 def maps_ask_travel_time(t: Draft) -> None:
+    """Say how long it takes to get to a place."""
     id, name = _some_place(t)
     mode = t.one_of("walk", "bus")
     way = t.one_of(*WAYS[mode])
@@ -142,6 +149,7 @@ def maps_ask_travel_time(t: Draft) -> None:
 
 @templates.add
 def maps_rate_place(t: Draft) -> None:
+    """Rate a place."""
     id, name = _some_place(t)
     stars = t.random.randint(2, 5)
     t.say(
@@ -156,6 +164,7 @@ def maps_rate_place(t: Draft) -> None:
 
 @templates.add
 def maps_save_two_places(t: Draft) -> None:
+    """Save two places."""
     (first, one), (second, other) = t.random.sample(list(t.tables[PLACES].items()), 2)
     a, b = one["name"], other["name"]
     t.say(
@@ -173,6 +182,7 @@ def maps_save_two_places(t: Draft) -> None:
 
 @templates.add_for_test
 def maps_go_to_saved_place(t: Draft) -> None:
+    """Start directions to the saved place of a kind."""
     id, chosen = t.row(PLACES)
     kind, mode = str(chosen["kind"]), t.one_of("walk", "bus")
     way = t.one_of(*WAYS[mode])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.messages import SENT, THREAD
-from distrl.devices.sim.people import PEOPLE, TEXTS, phone_number
-from distrl.tasks.sim.suites.phrases import unused
-from distrl.tasks.sim.templates import Draft, Templates, enter, go_back, hold, open_app, tap, type_in
+from distrl.devices.sim.content_pools import PEOPLE, TEXTS, phone_number
+from distrl.tasks.sim.templates import Draft, Templates, enter, go_back, hold, open_app, tap, type_in, unused
 
 templates = Templates()
 
@@ -16,6 +15,7 @@ def _last(t: Draft, who: str) -> str:
 
 @templates.add
 def messages_reply(t: Draft) -> None:
+    """Reply in a chat."""
     (who, _), text = t.row(THREAD), t.choose(TEXTS)
     t.say(
         f"Reply to {who} with {text}",
@@ -30,6 +30,7 @@ def messages_reply(t: Draft) -> None:
 
 @templates.add
 def messages_new(t: Draft) -> None:
+    """Start a chat with someone and write."""
     who, text = unused(t, PEOPLE, t.tables[THREAD]), t.choose(TEXTS)
     t.say(
         f"Text {who} saying {text}",
@@ -44,6 +45,7 @@ def messages_new(t: Draft) -> None:
 
 @templates.add_for_test
 def messages_new_to_number(t: Draft) -> None:
+    """Write to a phone number."""
     phone, text = phone_number(t.random), t.choose(TEXTS)
     t.say(
         f"Text the number {phone} saying {text}",
@@ -56,6 +58,7 @@ def messages_new_to_number(t: Draft) -> None:
 
 @templates.add
 def messages_two_people(t: Draft) -> None:
+    """Write the same to two people."""
     one, two, text = unused(t, PEOPLE, t.tables[THREAD]), unused(t, PEOPLE, t.tables[THREAD]), t.choose(TEXTS)
     two = unused(t, PEOPLE, [*t.tables[THREAD], one]) if two == one else two
     t.say(
@@ -72,6 +75,7 @@ def messages_two_people(t: Draft) -> None:
 
 @templates.add
 def messages_delete(t: Draft) -> None:
+    """Delete a chat."""
     who, _ = t.row(THREAD)
     t.say(
         f"Delete the chat with {who}",
@@ -86,6 +90,7 @@ def messages_delete(t: Draft) -> None:
 
 @templates.add
 def messages_mute(t: Draft) -> None:
+    """Mute a chat."""
     who, _ = t.row(THREAD)
     t.say(
         f"Mute the chat with {who}",
@@ -100,6 +105,7 @@ def messages_mute(t: Draft) -> None:
 
 @templates.add
 def messages_mute_one_reply_other(t: Draft) -> None:
+    """Mute one chat and reply in another."""
     (who, _), text = t.row(THREAD), t.choose(TEXTS)
     other, _ = t.row(THREAD, lambda record: record is not t.tables[THREAD][who])
     t.say(
@@ -120,6 +126,7 @@ def messages_mute_one_reply_other(t: Draft) -> None:
 
 @templates.add
 def messages_ask_last(t: Draft) -> None:
+    """Say what someone wrote last."""
     who, _ = t.row(THREAD)
     t.say(
         f"What did {who} text me last?",
@@ -134,6 +141,7 @@ def messages_ask_last(t: Draft) -> None:
 
 @templates.add
 def messages_absent_chat(t: Draft) -> None:
+    """Pin a chat that does not exist: impossible."""
     who = unused(t, PEOPLE, t.tables[THREAD])
     t.say(
         f"Delete the chat with {who}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.music import ALBUM, ENTRY, LIST, PLAYER, PREFS, SONG
-from distrl.devices.sim.places import PLAYLISTS, SONGS
+from distrl.devices.sim.content_pools import PLAYLISTS, SONGS
 from distrl.devices.sim.state import next_id
 from distrl.tasks.sim.templates import Draft, NoInstance, Templates, enter, go_back, open_app, tap, type_in
 
@@ -45,6 +45,7 @@ def _say_play(t: Draft, title: str) -> None:
 
 @templates.add
 def music_play_song(t: Draft) -> None:
+    """Play a song."""
     id, title = _some_song(t)
     _say_play(t, title)
     t.want(PLAYER, "now", kind="song", name=title, playing=True)
@@ -64,6 +65,7 @@ def music_play_unknown_song(t: Draft) -> None:
 
 @templates.add
 def music_play_album(t: Draft) -> None:
+    """Play an album."""
     id, album = t.row(ALBUM)
     name, artist = str(album["name"]), album["artist"]
     t.say(
@@ -78,6 +80,7 @@ def music_play_album(t: Draft) -> None:
 
 @templates.add
 def music_like_song(t: Draft) -> None:
+    """Mark a song as a favourite."""
     id, title = _some_song(t)
     t.say(
         f"Like the song {title}",
@@ -92,6 +95,7 @@ def music_like_song(t: Draft) -> None:
 
 @templates.add
 def music_like_song_shown(t: Draft) -> None:
+    """Mark the song on the screen as a favourite."""
     id, title = _some_song(t)
     t.say(
         f"Like {title}, the song on the screen",
@@ -107,6 +111,7 @@ def music_like_song_shown(t: Draft) -> None:
 
 @templates.add
 def music_new_playlist(t: Draft) -> None:
+    """Make a playlist."""
     name = _new_name(t)
     t.say(
         f"Create a playlist called {name}",
@@ -121,6 +126,7 @@ def music_new_playlist(t: Draft) -> None:
 
 @templates.add
 def music_add_to_playlist(t: Draft) -> None:
+    """Add a song to a playlist."""
     (id, title), (list_id, name) = _some_song(t), _some_list(t)
     _refuse_entry(t, name, title)
     t.say(
@@ -135,6 +141,7 @@ def music_add_to_playlist(t: Draft) -> None:
 
 @templates.add
 def music_add_two_to_playlist(t: Draft) -> None:
+    """Add two songs to a playlist."""
     (first, one), (second, other) = t.random.sample(list(t.tables[SONG].items()), 2)
     list_id, name = _some_list(t)
     a, b = str(one["title"]), str(other["title"])
@@ -153,6 +160,7 @@ def music_add_two_to_playlist(t: Draft) -> None:
 
 @templates.add
 def music_new_playlist_with_song(t: Draft) -> None:
+    """Make a playlist and add a song to it."""
     (id, title), name = _some_song(t), _new_name(t)
     t.say(
         f"Create a playlist called {name} and add {title} to it",
@@ -169,6 +177,7 @@ def music_new_playlist_with_song(t: Draft) -> None:
 
 @templates.add
 def music_delete_playlist(t: Draft) -> None:
+    """Delete a playlist."""
     id, name = _some_list(t)
     t.say(
         f"Delete the playlist {name}",
@@ -185,6 +194,7 @@ def music_delete_playlist(t: Draft) -> None:
 
 @templates.add
 def music_play_shuffled(t: Draft) -> None:
+    """Play a playlist in random order."""
     id, name = _some_list(t)
     t.say(
         f"Play the playlist {name} on shuffle",
@@ -201,6 +211,7 @@ def music_play_shuffled(t: Draft) -> None:
 
 @templates.add_for_test
 def music_repeat_album(t: Draft) -> None:
+    """Play an album on repeat."""
     id, album = t.row(ALBUM)
     name = str(album["name"])
     t.say(
@@ -217,6 +228,7 @@ def music_repeat_album(t: Draft) -> None:
 
 @templates.add
 def music_pause(t: Draft) -> None:
+    """Pause the song that is playing."""
     title = _some_song(t)[1]
     t.say(
         f"Pause {title}",
@@ -231,6 +243,7 @@ def music_pause(t: Draft) -> None:
 
 @templates.add
 def music_ask_artist(t: Draft) -> None:
+    """Say who sings a song."""
     id, title = _some_song(t)
     t.say(
         f"Who sings {title}?",
@@ -244,6 +257,7 @@ def music_ask_artist(t: Draft) -> None:
 
 @templates.add
 def music_ask_length(t: Draft) -> None:
+    """Say how long a song is."""
     id, title = _some_song(t)
     t.say(
         f"How long is the song {title}?",
@@ -257,6 +271,7 @@ def music_ask_length(t: Draft) -> None:
 
 @templates.add_for_test
 def music_like_and_add(t: Draft) -> None:
+    """Mark a song as a favourite and add it to a playlist."""
     (id, title), (list_id, name) = _some_song(t), _some_list(t)
     _refuse_entry(t, name, title)
     t.say(

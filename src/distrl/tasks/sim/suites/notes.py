@@ -5,9 +5,8 @@ from __future__ import annotations
 from distrl.devices.sim.apps.calendar import EVENT
 from distrl.devices.sim.apps.messages import THREAD
 from distrl.devices.sim.apps.notes import ITEM, NOTE
-from distrl.devices.sim.people import FACTS, ITEMS, NOTES
-from distrl.tasks.sim.suites.phrases import column, unused
-from distrl.tasks.sim.templates import Draft, Templates, enter, hold, open_app, tap, type_in
+from distrl.devices.sim.content_pools import FACTS, ITEMS, NOTES
+from distrl.tasks.sim.templates import Draft, Templates, column, enter, hold, open_app, tap, type_in, unused
 
 templates = Templates()
 
@@ -26,6 +25,7 @@ def _list(t: Draft) -> tuple[str, str]:
 
 @templates.add
 def notes_new(t: Draft) -> None:
+    """Write a new note."""
     title, text = unused(t, NOTES, column(t, NOTE, "title")), t.choose(FACTS)
     t.say(
         f"Make a note called {title} that says {text}",
@@ -40,6 +40,7 @@ def notes_new(t: Draft) -> None:
 
 @templates.add
 def notes_edit(t: Draft) -> None:
+    """Change the text of a note."""
     (id, title), text = _note(t), unused(t, FACTS, column(t, NOTE, "text"))
     t.say(
         f"Change the text of the note {title} to {text}",
@@ -53,6 +54,7 @@ def notes_edit(t: Draft) -> None:
 
 @templates.add_for_test
 def notes_rename(t: Draft) -> None:
+    """Rename a note."""
     (id, title), new = _note(t), unused(t, NOTES, column(t, NOTE, "title"))
     t.say(
         f"Rename the note {title} to {new}",
@@ -65,6 +67,7 @@ def notes_rename(t: Draft) -> None:
 
 @templates.add
 def notes_delete(t: Draft) -> None:
+    """Delete a note."""
     id, title = _note(t)
     t.say(
         f"Delete the note {title}",
@@ -79,6 +82,7 @@ def notes_delete(t: Draft) -> None:
 
 @templates.add
 def notes_pin(t: Draft) -> None:
+    """Pin a note."""
     id, title = _note(t)
     t.say(
         f"Pin the note {title}",
@@ -92,6 +96,7 @@ def notes_pin(t: Draft) -> None:
 
 @templates.add
 def notes_tick(t: Draft) -> None:
+    """Tick an entry of a checklist."""
     list_id, title = _list(t)
     id, item = t.row(ITEM, lambda record: record["note"] == list_id)
     t.say(
@@ -108,6 +113,7 @@ def notes_tick(t: Draft) -> None:
 
 @templates.add
 def notes_add_item(t: Draft) -> None:
+    """Add an entry to a checklist."""
     list_id, title = _list(t)
     text = unused(t, ITEMS, [item["text"] for item in t.tables[ITEM].values() if item["note"] == list_id])
     t.say(
@@ -123,6 +129,7 @@ def notes_add_item(t: Draft) -> None:
 
 @templates.add
 def notes_add_two_items(t: Draft) -> None:
+    """Add two entries to a checklist."""
     list_id, title = _list(t)
     taken = [item["text"] for item in t.tables[ITEM].values() if item["note"] == list_id]
     one = unused(t, ITEMS, taken)
@@ -140,6 +147,7 @@ def notes_add_two_items(t: Draft) -> None:
 
 @templates.add
 def notes_ask(t: Draft) -> None:
+    """Say what a note says."""
     id, title = _note(t)
     t.say(
         f"What does the note {title} say?",
@@ -154,6 +162,7 @@ def notes_ask(t: Draft) -> None:
 
 @templates.add
 def notes_ask_open_note(t: Draft) -> None:
+    """Say what the note on the screen says."""
     id, title = _note(t)
     t.say(
         f"What does this note on {title} say?",
@@ -167,6 +176,7 @@ def notes_ask_open_note(t: Draft) -> None:
 
 @templates.add
 def notes_pin_and_cancel(t: Draft) -> None:
+    """Pin a note and delete an event."""
     (id, title), (event, record) = _note(t), t.row(EVENT)
     what = record["title"]
     t.say(
@@ -183,6 +193,7 @@ def notes_pin_and_cancel(t: Draft) -> None:
 
 @templates.add_for_test
 def notes_pin_and_mute(t: Draft) -> None:
+    """Pin a note and mute a chat."""
     (id, title), (who, _) = _note(t), t.row(THREAD)
     t.say(
         f"Pin the note {title} and mute the chat with {who}",

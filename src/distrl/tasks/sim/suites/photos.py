@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.photos import ALBUM, PHOTO, SENT
-from distrl.devices.sim.places import CAPTIONS, NEW_ALBUMS, SCREENS_NEARBY
+from distrl.devices.sim.content_pools import CAPTIONS, NEW_ALBUMS, SCREENS_NEARBY
 from distrl.devices.sim.state import next_id
 from distrl.tasks.sim.templates import Draft, NoInstance, Templates, enter, go_back, open_app, tap, type_in
 
@@ -22,6 +22,7 @@ class _Photo:
 
 @templates.add
 def photos_like(t: Draft) -> None:
+    """Mark a picture as a favourite."""
     photo = _Photo(t)
     t.say(
         f"Make {photo.name} in the album {photo.album} a favourite",
@@ -36,6 +37,7 @@ def photos_like(t: Draft) -> None:
 
 @templates.add
 def photos_unlike(t: Draft) -> None:
+    """Remove a picture from the favourites."""
     photo = _Photo(t)
     t.say(
         f"Take the picture {photo.name} out of my favourites",
@@ -50,6 +52,7 @@ def photos_unlike(t: Draft) -> None:
 
 @templates.add
 def photos_delete(t: Draft) -> None:
+    """Delete a picture."""
     photo = _Photo(t)
     t.say(
         f"Delete the picture {photo.name} from {photo.album}",
@@ -63,6 +66,7 @@ def photos_delete(t: Draft) -> None:
 
 @templates.add
 def photos_delete_shown(t: Draft) -> None:
+    """Delete the picture on the screen."""
     photo = _Photo(t)
     t.say(
         f"Delete {photo.name}, the picture on the screen",
@@ -77,6 +81,7 @@ def photos_delete_shown(t: Draft) -> None:
 
 @templates.add
 def photos_new_album(t: Draft) -> None:
+    """Make an album."""
     name = t.choose(NEW_ALBUMS)
     t.say(
         f"Create a photo album called {name}",
@@ -90,6 +95,7 @@ def photos_new_album(t: Draft) -> None:
 
 @templates.add
 def photos_move(t: Draft) -> None:
+    """Move a picture to another album."""
     photo = _Photo(t)
     id, album = t.row(ALBUM, lambda entry: entry["name"] != photo.album)
     t.say(
@@ -104,6 +110,7 @@ def photos_move(t: Draft) -> None:
 
 @templates.add
 def photos_move_to_new_album(t: Draft) -> None:
+    """Make an album and move a picture there."""
     photo, name = _Photo(t), t.choose(NEW_ALBUMS)
     t.say(
         f"Create an album called {name} and move {photo.name} from {photo.album} into it",
@@ -119,6 +126,7 @@ def photos_move_to_new_album(t: Draft) -> None:
 
 @templates.add
 def photos_edit_caption(t: Draft) -> None:
+    """Change the caption of a picture."""
     photo, name = _Photo(t), t.choose(CAPTIONS)
     if any(other["name"] == name for other in t.tables[PHOTO].values()):
         raise NoInstance(f"this phone has a picture {name}")
@@ -134,6 +142,7 @@ def photos_edit_caption(t: Draft) -> None:
 
 @templates.add
 def photos_send(t: Draft) -> None:
+    """Send a picture to a screen nearby."""
     photo, screen = _Photo(t), t.one_of(*SCREENS_NEARBY)
     t.say(
         f"Send the picture {photo.name} from {photo.album} to the {screen}",
@@ -147,6 +156,7 @@ def photos_send(t: Draft) -> None:
 
 @templates.add
 def photos_send_two(t: Draft) -> None:
+    """Send two pictures to a screen nearby."""
     album_id, album = t.row(ALBUM)
     inside = [(id, str(p["name"])) for id, p in t.tables[PHOTO].items() if p["album"] == album["name"]]
     ((first, a), (second, b)), screen = t.random.sample(inside, 2), t.one_of(*SCREENS_NEARBY)
@@ -164,6 +174,7 @@ def photos_send_two(t: Draft) -> None:
 
 @templates.add
 def photos_ask_town(t: Draft) -> None:
+    """Say where a picture was taken."""
     photo = _Photo(t)
     t.say(
         f"Where was the picture {photo.name} taken?",
@@ -177,6 +188,7 @@ def photos_ask_town(t: Draft) -> None:
 
 @templates.add
 def photos_ask_date(t: Draft) -> None:
+    """Say when a picture was taken."""
     photo = _Photo(t)
     t.say(
         f"When was {photo.name} in the album {photo.album} taken?",
@@ -190,6 +202,7 @@ def photos_ask_date(t: Draft) -> None:
 
 @templates.add_for_test
 def photos_send_and_delete(t: Draft) -> None:
+    """Send a picture to a screen nearby and delete it."""
     photo, screen = _Photo(t), t.one_of(*SCREENS_NEARBY)
     t.say(
         f"Send the picture {photo.name} from {photo.album} to the {screen} and then delete it",
@@ -203,6 +216,7 @@ def photos_send_and_delete(t: Draft) -> None:
 
 @templates.add_for_test
 def photos_like_and_move(t: Draft) -> None:
+    """Mark a picture as a favourite and move it to another album."""
     photo = _Photo(t)
     id, album = t.row(ALBUM, lambda entry: entry["name"] != photo.album)
     t.say(

@@ -56,6 +56,7 @@ def _choice(t: Draft, section: str, name: str) -> str:
 
 @templates.add
 def settings_open_app(t: Draft) -> None:
+    """Open an app."""
     name = t.random.choice(sorted(SPOKEN_APPS))
     spoken = t.one_of(*SPOKEN_APPS[name])
     t.say(
@@ -72,6 +73,7 @@ def settings_open_app(t: Draft) -> None:
 
 @templates.add
 def settings_switch(t: Draft) -> None:
+    """Turn a setting on or off."""
     section, name, on = _switch(t)
     spoken, word = t.one_of(*SPOKEN[name]), "on" if on else "off"
     t.say(
@@ -85,6 +87,7 @@ def settings_switch(t: Draft) -> None:
 
 @templates.add
 def settings_two_switches(t: Draft) -> None:
+    """Turn two settings on or off."""
     first, one, one_on = _switch(t)
     second, two, two_on = _switch(t, apart_from=first)
     turn = [f"{'enable' if on else 'disable'} {t.one_of(*SPOKEN[name])}" for name, on in ((one, one_on), (two, two_on))]
@@ -99,6 +102,7 @@ def settings_two_switches(t: Draft) -> None:
 
 @templates.add
 def settings_ringtone(t: Draft) -> None:
+    """Choose a ringtone."""
     melody = _choice(t, "sound", "ringtone")
     t.say(
         f"Set the ringtone to {melody}", f"Use {melody} as the call melody", f"When someone calls, play {melody}", f"Make {melody} the sound for calls",
@@ -109,6 +113,7 @@ def settings_ringtone(t: Draft) -> None:
 
 @templates.add_for_test
 def settings_switch_and_ringtone(t: Draft) -> None:
+    """Turn a setting on or off and choose a ringtone."""
     section, name, on = _switch(t, apart_from="sound")
     melody = _choice(t, "sound", "ringtone")
     turn = f"{'enable' if on else 'disable'} {t.one_of(*SPOKEN[name])}"
@@ -123,6 +128,7 @@ def settings_switch_and_ringtone(t: Draft) -> None:
 
 @templates.add
 def settings_ask_fact(t: Draft) -> None:
+    """Say a fact about this phone."""
     name = t.random.choice(sorted(FACTS))
     spoken = t.one_of(*SPOKEN_FACTS[name])
     t.say(

@@ -30,6 +30,7 @@ class Trip:
     # what is there
 
     def rows(self, name: str) -> Table:
+        """One of the shop's tables on this phone."""
         return self.t.tables[self.shop.table(name)]
 
     def product(self, fits: Callable[[Record], bool] = lambda product: bool(product)) -> tuple[str, Record]:
@@ -68,20 +69,25 @@ class Trip:
     # what is so before and after
 
     def clear_cart(self) -> None:
+        """Empty the cart before the episode starts."""
         for line in self.rows("cart"):
             self.t.without(self.shop.table("cart"), line)
 
     def given_line(self, id: str, quantity: int = 1, table: str = "cart") -> None:
+        """Put a product without options into the cart, or another list, before the episode starts."""
         self.t.given(self.shop.table(table), id, product=id, option="", quantity=quantity)
 
     def want_line(self, id: str, quantity: int = 1, option: str = "") -> None:
+        """The cart must hold so many of a product at the end."""
         line = f"{id}/{option}" if option else id
         self.t.want(self.shop.table("cart"), line, product=id, option=option, quantity=quantity)
 
     def want(self, table: str, id: str = "", **fields: Value) -> None:
+        """A record of the shop must hold these values at the end."""
         self.t.want(self.shop.table(table), id, **fields)
 
     def want_page(self, page: str, **args: str) -> None:
+        """The episode must end on this page of the shop."""
         self.t.want_showing("browser", self.shop.screen(page), **args)
 
     # getting about
@@ -121,6 +127,7 @@ class Trip:
 
 
 def search(text: str) -> Moves:
+    """Type a query into the shop's search field and press Enter."""
     return (type_in("search", text), enter())
 
 

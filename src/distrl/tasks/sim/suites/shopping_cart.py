@@ -12,6 +12,7 @@ templates = Templates()
 
 @templates.add
 def add_to_cart(t: Draft) -> None:
+    """Put a product into the cart."""
     trip = Trip(t)
     id, name = trip.plain()
     t.say(
@@ -27,6 +28,7 @@ def add_to_cart(t: Draft) -> None:
 
 @templates.add
 def add_several(t: Draft) -> None:
+    """Put several of a product into the cart."""
     trip, (count, spoken) = Trip(t), number(t)
     id, name = trip.plain()
     t.say(
@@ -42,6 +44,7 @@ def add_several(t: Draft) -> None:
 
 @templates.add
 def add_with_option(t: Draft) -> None:
+    """Put a product in a size or colour into the cart."""
     trip = Trip(t)
     id, product = trip.product(lambda product: bool(product["options"]))
     name, option = product["name"], t.one_of(*str(product["options"]).split(",")[1:])
@@ -58,6 +61,7 @@ def add_with_option(t: Draft) -> None:
 
 @templates.add
 def add_option_and_quantity(t: Draft) -> None:
+    """Put several of a product in a size or colour into the cart."""
     trip, (count, spoken) = Trip(t), number(t)
     id, product = trip.product(lambda product: bool(product["options"]))
     name, option = product["name"], t.one_of(*str(product["options"]).split(",")[1:])
@@ -74,6 +78,7 @@ def add_option_and_quantity(t: Draft) -> None:
 
 @templates.add
 def add_by_brand(t: Draft) -> None:
+    """Put a kind of product of a given brand into the cart."""
     trip = Trip(t)
     id, product = trip.product(lambda product: not product["options"])
     kind, brand = str(product["kind"]), product["brand"]
@@ -89,6 +94,7 @@ def add_by_brand(t: Draft) -> None:
 
 @templates.add
 def add_cheapest(t: Draft) -> None:
+    """Put the cheapest product of a kind into the cart."""
     trip = Trip(t)
     kind, id = trip.kind("price")
     t.say(
@@ -104,6 +110,7 @@ def add_cheapest(t: Draft) -> None:
 
 @templates.add
 def add_fastest(t: Draft) -> None:
+    """Put the product of a kind that arrives soonest into the cart."""
     trip = Trip(t)
     kind, id = trip.kind("days")
     t.say(
@@ -118,6 +125,7 @@ def add_fastest(t: Draft) -> None:
 
 @templates.add_for_test
 def add_best_rated(t: Draft) -> None:
+    """Put the best rated product of a kind into the cart."""
     trip = Trip(t)
     kind, id = trip.kind("rating")
     t.say(
@@ -132,6 +140,7 @@ def add_best_rated(t: Draft) -> None:
 
 @templates.add_for_test
 def add_several_of_the_cheapest(t: Draft) -> None:
+    """Put several of the cheapest product of a kind into the cart."""
     trip, (count, spoken) = Trip(t), number(t)
     kind, id = trip.kind("price")
     t.say(
@@ -147,6 +156,7 @@ def add_several_of_the_cheapest(t: Draft) -> None:
 
 @templates.add
 def add_two_products(t: Draft) -> None:
+    """Put two products into the cart."""
     trip = Trip(t)
     (one, first), (two, second) = trip.two_plain()
     t.say(
@@ -163,6 +173,7 @@ def add_two_products(t: Draft) -> None:
 
 @templates.add_for_test
 def add_in_both_shops(t: Draft) -> None:
+    """Put one product into the cart of each shop."""
     here, there = (Trip(t, shop) for shop in t.random.sample(SHOPS, 2))
     (one, first), (two, second) = here.plain(), there.plain()
     t.say(
@@ -178,6 +189,7 @@ def add_in_both_shops(t: Draft) -> None:
 
 @templates.add
 def add_this(t: Draft) -> None:
+    """Put the product on the screen into the cart."""
     trip = Trip(t)
     id, name = trip.plain()
     t.say(
@@ -193,6 +205,7 @@ def add_this(t: Draft) -> None:
 
 @templates.add
 def add_several_of_this(t: Draft) -> None:
+    """Put several of the product on the screen into the cart."""
     trip, (count, spoken) = Trip(t), number(t)
     id, name = trip.plain()
     t.say(
@@ -208,6 +221,7 @@ def add_several_of_this(t: Draft) -> None:
 
 @templates.add
 def add_from_category(t: Draft) -> None:
+    """Find a product by its category and put it into the cart."""
     trip = Trip(t)
     id, product = trip.product(lambda product: not product["options"])
     name, category = product["name"], product["category"]
@@ -223,6 +237,7 @@ def add_from_category(t: Draft) -> None:
 
 @templates.add
 def add_after_web_search(t: Draft) -> None:
+    """Find a product by a web search and put it into the cart."""
     trip = Trip(t)
     id, name = trip.plain()
     t.say(
@@ -245,6 +260,7 @@ def guide_for(t: Draft, trip: Trip) -> tuple[str, str, str]:
 
 @templates.add
 def add_recommended(t: Draft) -> None:
+    """Put the product that the Daily Lantern recommends into the cart."""
     trip = Trip(t)
     guide, kind, id = guide_for(t, trip)
     t.say(
@@ -260,6 +276,7 @@ def add_recommended(t: Draft) -> None:
 
 @templates.add
 def replace_in_cart(t: Draft) -> None:
+    """Remove one product from the cart and add another."""
     trip = Trip(t)
     (one, first), (two, second) = trip.two_plain()
     if second.split()[-1] == first.split()[-1]:

@@ -15,6 +15,7 @@ templates = Templates()
 
 @templates.add
 def change_quantity(t: Draft) -> None:
+    """Change how many of a product are in the cart."""
     trip = Trip(t)
     before, after = t.random.sample(list(NUMBERS), 2)
     (id, name), spoken = trip.plain(), t.one_of(*NUMBERS[after])
@@ -38,6 +39,7 @@ def _recount(trip: Trip, before: int, after: int) -> tuple[Move, ...]:
 
 @templates.add
 def remove_from_cart(t: Draft) -> None:
+    """Remove a product from the cart."""
     trip = Trip(t)
     id, name = trip.plain()
     t.say(
@@ -54,6 +56,7 @@ def remove_from_cart(t: Draft) -> None:
 
 @templates.add
 def empty_cart(t: Draft) -> None:
+    """Remove everything from the cart."""
     trip = Trip(t)
     trip.clear_cart()
     lines = [id for id, _ in trip.two_plain()]
@@ -72,6 +75,7 @@ def empty_cart(t: Draft) -> None:
 
 @templates.add
 def save_for_later(t: Draft) -> None:
+    """Move a product from the cart to those saved for later."""
     trip = Trip(t)
     id, name = trip.plain()
     t.say(
@@ -88,6 +92,7 @@ def save_for_later(t: Draft) -> None:
 
 @templates.add
 def fetch_saved(t: Draft) -> None:
+    """Move a product saved for later back to the cart."""
     trip = Trip(t)
     id, name = trip.plain()
     t.say(
@@ -104,6 +109,7 @@ def fetch_saved(t: Draft) -> None:
 
 @templates.add_for_test
 def save_one_remove_other(t: Draft) -> None:
+    """Save one product of the cart for later and remove another."""
     trip = Trip(t)
     (one, first), (two, second) = trip.two_plain()
     t.say(
@@ -124,6 +130,7 @@ def save_one_remove_other(t: Draft) -> None:
 
 @templates.add
 def wish(t: Draft) -> None:
+    """Put a product on the wishlist."""
     trip = Trip(t)
     id, product = trip.product()
     name = str(product["name"])
@@ -139,6 +146,7 @@ def wish(t: Draft) -> None:
 
 @templates.add
 def wish_best_rated(t: Draft) -> None:
+    """Put the best rated product of a kind on the wishlist."""
     trip = Trip(t)
     kind, id = trip.kind("rating")
     t.say(
@@ -153,6 +161,7 @@ def wish_best_rated(t: Draft) -> None:
 
 @templates.add_for_test
 def wish_cheapest(t: Draft) -> None:
+    """Put the cheapest product of a kind on the wishlist."""
     trip = Trip(t)
     kind, id = trip.kind("price")
     t.say(
@@ -167,6 +176,7 @@ def wish_cheapest(t: Draft) -> None:
 
 @templates.add_for_test
 def wish_recommended(t: Draft) -> None:
+    """Put the product that the Daily Lantern recommends on the wishlist."""
     trip = Trip(t)
     guide, kind, id = guide_for(t, trip)
     t.say(
@@ -181,6 +191,7 @@ def wish_recommended(t: Draft) -> None:
 
 @templates.add
 def unwish(t: Draft) -> None:
+    """Remove a product from the wishlist."""
     trip = Trip(t)
     id, record = t.row(trip.shop.table("wishlist"))
     name = record["name"]
@@ -196,6 +207,7 @@ def unwish(t: Draft) -> None:
 
 @templates.add
 def move_wish_to_cart(t: Draft) -> None:
+    """Move a product from the wishlist to the cart."""
     trip = Trip(t)
     id, record = t.row(trip.shop.table("wishlist"))
     name = record["name"]

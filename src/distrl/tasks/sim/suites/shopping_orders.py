@@ -38,6 +38,7 @@ def fill_cart(t: Draft, trip: Trip) -> str:
 
 
 def usual_address(trip: Trip) -> str:
+    """The address that the shop delivers to unless told otherwise."""
     return str(trip.rows("pref")["address"]["choice"])
 
 
@@ -46,6 +47,7 @@ def usual_address(trip: Trip) -> str:
 
 @templates.add
 def buy(t: Draft) -> None:
+    """Buy a product, checkout included."""
     trip = Trip(t)
     trip.clear_cart()
     id, name = trip.plain()
@@ -63,6 +65,7 @@ def buy(t: Draft) -> None:
 
 @templates.add
 def check_out(t: Draft) -> None:
+    """Order what is in the cart."""
     trip = Trip(t)
     name = fill_cart(t, trip)
     t.say(
@@ -78,6 +81,7 @@ def check_out(t: Draft) -> None:
 
 @templates.add
 def check_out_to_address(t: Draft) -> None:
+    """Order what is in the cart to a given address."""
     trip = Trip(t)
     name, place = fill_cart(t, trip), t.one_of(*(place for place in ADDRESSES if place != usual_address(trip)))
     t.say(
@@ -92,6 +96,7 @@ def check_out_to_address(t: Draft) -> None:
 
 @templates.add
 def check_out_with_speed(t: Draft) -> None:
+    """Order what is in the cart with a given delivery."""
     trip = Trip(t)
     name, speed = fill_cart(t, trip), t.one_of(*DELIVERIES[1:])
     t.say(
@@ -106,6 +111,7 @@ def check_out_with_speed(t: Draft) -> None:
 
 @templates.add
 def check_out_with_voucher(t: Draft) -> None:
+    """Order what is in the cart with a voucher."""
     trip = Trip(t)
     name, code = fill_cart(t, trip), t.choose(VOUCHERS)
     t.say(
@@ -120,6 +126,7 @@ def check_out_with_voucher(t: Draft) -> None:
 
 @templates.add_for_test
 def check_out_to_address_with_speed(t: Draft) -> None:
+    """Order what is in the cart to a given address with a given delivery."""
     trip = Trip(t)
     name, place = fill_cart(t, trip), t.one_of(*(place for place in ADDRESSES if place != usual_address(trip)))
     speed = t.one_of(*DELIVERIES[1:])
@@ -134,6 +141,7 @@ def check_out_to_address_with_speed(t: Draft) -> None:
 
 @templates.add
 def buy_from_wishlist(t: Draft) -> None:
+    """Move a product from the wishlist to the cart and order it."""
     trip = Trip(t)
     trip.clear_cart()
     id, record = t.row(trip.shop.table("wishlist"))
@@ -162,6 +170,7 @@ def past_order(t: Draft, trip: Trip, status: str) -> tuple[str, Record]:
 
 @templates.add
 def cancel_order(t: Draft) -> None:
+    """Cancel an order that is being processed."""
     trip = Trip(t)
     id, order = past_order(t, trip, "Processing")
     name = order["items"]
@@ -177,6 +186,7 @@ def cancel_order(t: Draft) -> None:
 
 @templates.add
 def return_order(t: Draft) -> None:
+    """Return an order that was delivered."""
     trip = Trip(t)
     id, order = past_order(t, trip, "Delivered")
     name = order["items"]
@@ -192,6 +202,7 @@ def return_order(t: Draft) -> None:
 
 @templates.add
 def buy_again(t: Draft) -> None:
+    """Put a product of an earlier order into the cart again."""
     trip = Trip(t)
     id, order = t.row(trip.shop.table("order"))
     name = order["items"]
@@ -207,6 +218,7 @@ def buy_again(t: Draft) -> None:
 
 @templates.add_for_test
 def cancel_one_reorder_other(t: Draft) -> None:
+    """Cancel one order and put the product of another into the cart again."""
     trip = Trip(t)
     (one, first), (two, second) = t.random.sample(list(trip.rows("order").items()), 2)
     t.say(
@@ -227,6 +239,7 @@ def cancel_one_reorder_other(t: Draft) -> None:
 
 @templates.add
 def switch_account_setting(t: Draft) -> None:
+    """Turn a setting of the shop's account on or off."""
     trip = Trip(t)
     name, on = t.one_of(*SPOKEN_PREFS), t.random.random() < 0.5
     spoken, word = t.one_of(*SPOKEN_PREFS[name]), "on" if on else "off"
@@ -243,6 +256,7 @@ def switch_account_setting(t: Draft) -> None:
 
 @templates.add
 def set_usual_address(t: Draft) -> None:
+    """Change the usual address of the shop's account."""
     trip = Trip(t)
     place, other = t.random.sample(ADDRESSES, 2)
     t.say(

@@ -32,6 +32,7 @@ SPOKEN_PAGES = {
 
 @templates.add
 def show_product(t: Draft) -> None:
+    """Open a product's page."""
     trip = Trip(t)
     id, product = trip.product()
     name = str(product["name"])
@@ -47,6 +48,7 @@ def show_product(t: Draft) -> None:
 
 @templates.add
 def show_sorted(t: Draft) -> None:
+    """Show the products of a kind in a given order."""
     trip, by = Trip(t), t.one_of(*SPOKEN_SORTS)
     kind, spoken = str(trip.product()[1]["kind"]), t.one_of(*SPOKEN_SORTS[by])
     t.say(
@@ -61,6 +63,7 @@ def show_sorted(t: Draft) -> None:
 
 @templates.add
 def show_filtered(t: Draft) -> None:
+    """Show the products of a kind that pass a filter."""
     trip, only = Trip(t), t.one_of(*SPOKEN_FILTERS)
     kind, spoken = str(trip.product()[1]["kind"]), t.one_of(*SPOKEN_FILTERS[only])
     t.say(
@@ -75,6 +78,7 @@ def show_filtered(t: Draft) -> None:
 
 @templates.add_for_test
 def show_sorted_and_filtered(t: Draft) -> None:
+    """Show the products of a kind that pass a filter, in a given order."""
     trip, by, only = Trip(t), t.one_of(*SPOKEN_SORTS), t.one_of(*SPOKEN_FILTERS)
     kind = str(trip.product()[1]["kind"])
     first, kept = t.one_of(*SPOKEN_SORTS[by]), t.one_of(*SPOKEN_FILTERS[only])
@@ -90,6 +94,7 @@ def show_sorted_and_filtered(t: Draft) -> None:
 
 @templates.add
 def show_category(t: Draft) -> None:
+    """Open a category."""
     trip = Trip(t)
     category = str(trip.product()[1]["category"])
     t.say(
@@ -105,6 +110,7 @@ def show_category(t: Draft) -> None:
 
 @templates.add
 def show_page(t: Draft) -> None:
+    """Open a page of the shop, such as the cart or the account."""
     trip, page = Trip(t), t.one_of(*SPOKEN_PAGES)
     taps, words = SPOKEN_PAGES[page]
     spoken = t.one_of(*words)
@@ -120,6 +126,7 @@ def show_page(t: Draft) -> None:
 
 @templates.add
 def show_wished(t: Draft) -> None:
+    """Open the page of a product on the wishlist."""
     trip = Trip(t)
     id, record = t.row(trip.shop.table("wishlist"))
     t.say(
@@ -138,6 +145,7 @@ def show_wished(t: Draft) -> None:
 
 @templates.add
 def search_the_web(t: Draft) -> None:
+    """Search the web for a product."""
     _, product = Trip(t).product()
     name = str(product["name"])
     t.say(
@@ -153,6 +161,7 @@ def search_the_web(t: Draft) -> None:
 
 @templates.add
 def read_guide(t: Draft) -> None:
+    """Open a guide of the Daily Lantern."""
     id, guide = t.row(GUIDES)
     kind = guide["kind"]
     t.say(
@@ -167,6 +176,7 @@ def read_guide(t: Draft) -> None:
 
 @templates.add
 def bookmark_shop(t: Draft) -> None:
+    """Bookmark a shop."""
     shop = t.random.choice(SHOPS)
     at = t.one_of(shop.name, shop.domain)
     t.say(
@@ -186,6 +196,7 @@ def bookmark_shop(t: Draft) -> None:
 
 @templates.add
 def delete_bookmark(t: Draft) -> None:
+    """Delete a bookmark."""
     site = t.one_of(*SITES)
     name = SITES[site][0]
     t.say(
@@ -203,6 +214,7 @@ def delete_bookmark(t: Draft) -> None:
 
 @templates.add
 def clear_history(t: Draft) -> None:
+    """Clear the browser's history."""
     browser, past = t.one_of("browser", "web browser", "internet app"), t.one_of("history", "list of visited pages", "past pages")  # fmt: skip
     t.say(
         f"Clear the {past} of the {browser}",

@@ -1,11 +1,15 @@
-"""Shopping tasks that end in an answer."""
+"""Shopping tasks that change nothing: those that end in an answer, and those that cannot be done.
+
+Of an impossible task the agent is to look, to say so, and to leave everything as it was.
+"""
 
 from __future__ import annotations
 
 from distrl.devices.sim.apps.browser import GUIDES, PARCEL, PARCEL_FACTS
-from distrl.tasks.sim.suites.shopping import Trip, reach
+from distrl.devices.sim.products import BRANDS, KINDS, product_id
+from distrl.tasks.sim.suites.shopping import Trip, reach, search
 from distrl.tasks.sim.suites.shopping_orders import past_order
-from distrl.tasks.sim.templates import Draft, Templates, open_app, tap
+from distrl.tasks.sim.templates import Draft, NoInstance, Templates, open_app, tap
 
 templates = Templates()
 
@@ -15,6 +19,7 @@ templates = Templates()
 
 @templates.add
 def ask_price(t: Draft) -> None:
+    """Say what a product costs."""
     trip = Trip(t)
     id, product = trip.product()
     name = str(product["name"])
@@ -30,6 +35,7 @@ def ask_price(t: Draft) -> None:
 
 @templates.add
 def ask_rating(t: Draft) -> None:
+    """Say how a product is rated."""
     trip = Trip(t)
     id, product = trip.product()
     name = str(product["name"])
@@ -45,6 +51,7 @@ def ask_rating(t: Draft) -> None:
 
 @templates.add
 def ask_delivery(t: Draft) -> None:
+    """Say how long a product takes to arrive."""
     trip = Trip(t)
     id, product = trip.product()
     name = str(product["name"])
@@ -60,6 +67,7 @@ def ask_delivery(t: Draft) -> None:
 
 @templates.add
 def ask_price_of_cheapest(t: Draft) -> None:
+    """Say what the cheapest product of a kind costs."""
     trip = Trip(t)
     kind, id = trip.kind("price")
     t.say(
@@ -74,6 +82,7 @@ def ask_price_of_cheapest(t: Draft) -> None:
 
 @templates.add
 def ask_brand_of_best_rated(t: Draft) -> None:
+    """Say who makes the best rated product of a kind."""
     trip = Trip(t)
     kind, id = trip.kind("rating")
     t.say(
@@ -88,6 +97,7 @@ def ask_brand_of_best_rated(t: Draft) -> None:
 
 @templates.add_for_test
 def ask_price_of_best_rated(t: Draft) -> None:
+    """Say what the best rated product of a kind costs."""
     trip = Trip(t)
     kind, id = trip.kind("rating")
     t.say(
@@ -101,6 +111,7 @@ def ask_price_of_best_rated(t: Draft) -> None:
 
 @templates.add_for_test
 def ask_brand_of_cheapest(t: Draft) -> None:
+    """Say who makes the cheapest product of a kind."""
     trip = Trip(t)
     kind, id = trip.kind("price")
     t.say(
@@ -117,6 +128,7 @@ def ask_brand_of_cheapest(t: Draft) -> None:
 
 @templates.add
 def ask_cart_total(t: Draft) -> None:
+    """Say what the cart costs."""
     trip = Trip(t)
     trip.clear_cart()
     (one, first), (two, second) = trip.two_plain()
@@ -134,6 +146,7 @@ def ask_cart_total(t: Draft) -> None:
 
 @templates.add
 def ask_order_status(t: Draft) -> None:
+    """Say the status of an order."""
     trip, status = Trip(t), t.one_of("Processing", "Shipped", "Delivered")
     id, order = past_order(t, trip, status)
     name = order["items"]
@@ -149,6 +162,7 @@ def ask_order_status(t: Draft) -> None:
 
 @templates.add
 def ask_order_arrival(t: Draft) -> None:
+    """Say when an order arrives."""
     trip = Trip(t)
     id, order = t.row(trip.shop.table("order"))
     name = order["items"]
@@ -164,6 +178,7 @@ def ask_order_arrival(t: Draft) -> None:
 
 @templates.add
 def ask_points(t: Draft) -> None:
+    """Say how many bonus points the account has."""
     trip = Trip(t)
     t.say(
         f"How many points do I have on {trip.at}?",
@@ -189,6 +204,7 @@ def _ask_guide(t: Draft, field: str, *wordings: str) -> None:
 
 @templates.add
 def ask_recommendation(t: Draft) -> None:
+    """Say which product the Daily Lantern recommends."""
     _ask_guide(
         t,
         "pick",
@@ -201,6 +217,7 @@ def ask_recommendation(t: Draft) -> None:
 
 @templates.add
 def ask_author(t: Draft) -> None:
+    """Say who wrote a guide of the Daily Lantern."""
     _ask_guide(
         t,
         "author",
@@ -213,6 +230,7 @@ def ask_author(t: Draft) -> None:
 
 @templates.add
 def ask_parcel_fact(t: Draft) -> None:
+    """Say a price or the opening hours of Parcel Post."""
     name, spoken = t.random.choice(list(PARCEL_FACTS.items()))
     at = t.one_of("Parcel Post", "parcelpost.com")
     t.say(
@@ -224,3 +242,93 @@ def ask_parcel_fact(t: Draft) -> None:
     )
     t.want_answer(str(t.tables[PARCEL][name]["value"]))
     t.route(open_app("browser"), *reach(t, "parcel", at))
+
+
+# --- impossible tasks -------------------------------------------------------------------------------------------------
+
+
+def unsold(t: Draft, trip: Trip) -> str:
+    """The name of something that this shop does not have."""
+    kind = t.choose(KINDS)
+    brand = t.choose(BRANDS[KINDS[kind].category])
+    if product_id(brand, kind) in trip.rows("product"):
+        raise NoInstance("the shop has it")
+    return f"{brand} {kind}"
+
+
+@templates.add
+def unsold_to_cart(t: Draft) -> None:
+    """Put a product into the cart that the shop does not sell: impossible."""
+    trip = Trip(t)
+    name = unsold(t, trip)
+    t.say(
+        f"Go to {trip.at}, search for {name}, add it to the {trip.basket}",
+        f"Put the {name} from {trip.at} in my {trip.basket}",
+        f"I want to buy the {name} on {trip.at}, get it into the {trip.basket}",
+        f"Look up {name} at {trip.at} and drop it in my {trip.basket}",
+    )
+    t.cannot_be_done()
+    t.route(*trip.visit(), *search(name))
+
+
+@templates.add
+def sold_out_to_cart(t: Draft) -> None:
+    """Put a product into the cart that is sold out: impossible."""
+    trip = Trip(t)
+    id, name = trip.plain()
+    t.say(
+        f"Go to {trip.at}, search for {name}, add it to the {trip.basket}",
+        f"Place the {name} from {trip.at} in my {trip.basket}",
+        f"I want to buy the {name} at {trip.at}, put it in the {trip.basket}",
+        f"Find {name} on {trip.at} and drop it in my {trip.basket}",
+    )
+    t.given(trip.shop.table("product"), id, stock=False)
+    t.cannot_be_done()
+    t.route(*trip.visit(), *trip.find(name, id))
+
+
+@templates.add
+def cancel_what_was_sent(t: Draft) -> None:
+    """Cancel an order that was shipped: impossible."""
+    trip = Trip(t)
+    id, order = past_order(t, trip, "Shipped")
+    name = order["items"]
+    t.say(
+        f"Cancel my order of the {name} on {trip.at}",
+        f"I changed my mind about the {name}, call off the order at {trip.at}",
+        f"Go to {trip.at} and stop the order for {name}",
+        f"Open my purchases on {trip.at} and cancel the {name}",
+    )
+    t.cannot_be_done()
+    t.route(*trip.visit(), tap("tab:account"), tap("orders"), tap(f"order:{id}"))
+
+
+@templates.add
+def remove_what_is_not_there(t: Draft) -> None:
+    """Remove a product from a cart that does not hold it: impossible."""
+    trip = Trip(t)
+    trip.clear_cart()
+    (_, name), (other, _) = trip.two_plain()
+    t.say(
+        f"Remove the {name} from my {trip.at} {trip.basket}",
+        f"Take the {name} out of the {trip.basket} on {trip.at}",
+        f"Delete {name} from my {trip.basket} at {trip.at}",
+        f"Open {trip.at} and get rid of the {name} in my {trip.basket}",
+    )
+    trip.given_line(other)
+    t.cannot_be_done()
+    t.route(*trip.visit(), tap("cart"))
+
+
+@templates.add_for_test
+def unsold_to_wishlist(t: Draft) -> None:
+    """Put a product on the wishlist that the shop does not sell: impossible."""
+    trip = Trip(t)
+    name = unsold(t, trip)
+    t.say(
+        f"Go to {trip.at}, search for {name} and put it on the {trip.wishes}",
+        f"Add the {name} on {trip.at} to my {trip.wishes}",
+        f"Find {name} at {trip.at} and save it to the {trip.wishes}",
+    )
+    t.cannot_be_done()
+    t.route(*trip.visit(), *search(name))

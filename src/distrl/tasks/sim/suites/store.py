@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrl.devices.sim.apps.store import ITEMS, PREFS
-from distrl.devices.sim.places import APP_NAMES
+from distrl.devices.sim.content_pools import APP_NAMES
 from distrl.tasks.sim.templates import Draft, NoInstance, Templates, enter, open_app, tap, type_in
 from distrl.types import Move
 
@@ -34,6 +34,7 @@ def _say_install(t: Draft, name: str) -> None:
 
 @templates.add
 def store_install(t: Draft) -> None:
+    """Install an app."""
     id, name = _some_app(t)
     _say_install(t, name)
     t.given(ITEMS, id, installed=False, stale=False)
@@ -54,6 +55,7 @@ def store_install_unknown(t: Draft) -> None:
 
 @templates.add
 def store_uninstall(t: Draft) -> None:
+    """Remove an app."""
     id, name = _some_app(t)
     t.say(
         f"Uninstall {name}",
@@ -79,6 +81,7 @@ def _say_update(t: Draft, name: str) -> None:
 
 @templates.add
 def store_update(t: Draft) -> None:
+    """Update an app."""
     id, name = _some_app(t)
     _say_update(t, name)
     t.given(ITEMS, id, installed=True, stale=True)
@@ -107,6 +110,7 @@ def _want_all_updated(t: Draft, but: str = "") -> None:
 
 @templates.add
 def store_update_all(t: Draft) -> None:
+    """Update all apps."""
     start = t.one_of("", "Please ", "Could you ", "Go to the App Store and ")
     where = t.one_of("", " on this phone", " right now", " in the store")
     work = t.one_of(
@@ -120,6 +124,7 @@ def store_update_all(t: Draft) -> None:
 
 @templates.add
 def store_update_all_then_install(t: Draft) -> None:
+    """Update all apps and install another."""
     id, name = _some_app(t)
     t.say(
         f"Update all apps, then install {name}",
@@ -135,6 +140,7 @@ def store_update_all_then_install(t: Draft) -> None:
 
 @templates.add
 def store_ask_developer(t: Draft) -> None:
+    """Say who made an app."""
     id, name = _some_app(t)
     t.say(
         f"Who makes the app {name}?",
@@ -149,6 +155,7 @@ def store_ask_developer(t: Draft) -> None:
 
 @templates.add
 def store_ask_size(t: Draft) -> None:
+    """Say how large an app is."""
     id, name = _some_app(t)
     t.say(
         f"How big is the app {name}?",
@@ -162,6 +169,7 @@ def store_ask_size(t: Draft) -> None:
 
 @templates.add_for_test
 def store_ask_rating(t: Draft) -> None:
+    """Say how an app is rated."""
     id, name = _some_app(t)
     t.say(
         f"How is the app {name} rated?",
@@ -175,6 +183,7 @@ def store_ask_rating(t: Draft) -> None:
 
 @templates.add
 def store_wish(t: Draft) -> None:
+    """Put an app on the store's wishlist."""
     id, name = _some_app(t)
     t.say(
         f"Put {name} on my wishlist in the store",
@@ -189,6 +198,7 @@ def store_wish(t: Draft) -> None:
 
 @templates.add
 def store_switch_auto_update(t: Draft) -> None:
+    """Turn automatic updates on or off."""
     on = t.random.random() < 0.5
     start, where = (
         t.one_of("", "Please ", "I want you to "),
@@ -204,6 +214,7 @@ def store_switch_auto_update(t: Draft) -> None:
 
 @templates.add_for_test
 def store_replace_app(t: Draft) -> None:
+    """Remove one app and install another."""
     (old, one), (new, other) = t.random.sample(list(t.tables[ITEMS].items()), 2)
     t.say(
         f"Uninstall {one['name']} and install {other['name']} instead",

@@ -1,0 +1,1 @@
+"""A drinks kiosk for distrl: tasks, device, judge, policy and algorithm, one file each."""

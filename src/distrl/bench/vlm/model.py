@@ -1,0 +1,235 @@
+"""What `distrl bench vlm` measures: a model of a known shape with random weights, its adapters, prompts and FLOPs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import msgspec
+import torch
+from torch import Tensor
+
+from distrl.config.schema import VlmConfig
+from distrl.policies.vlm.adapters import add_adapters
+
+GRID = (52, 26)
+"""Patches of 14 pixels, down and across, of a 728x364 image."""
+IMAGE_TOKENS = GRID[0] * GRID[1] // 4
+TEXT_TOKENS = 160
+ANSWER_TOKENS = 24
+IMAGE, START, END, FILLER = 3, 1, 2, 10
+"""Token ids: image placeholder, start and end of an image, and the first id of plain text."""
+FORBIDDEN_TOKENS = tuple(range(FILLER))
+
+ADAPTER_STD = 0.01
+"""Standard deviation of the adapters' B matrices, which start at zero: as after some training."""
+
+
+class VlmSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Model shape, device and batch sizes of a measurement."""
+
+    shape: str
+    device: str
+    dtype: Literal["bfloat16", "float32"]
+    batches: tuple[int, ...]
+    train_batch: int
+    micro_batch: int
+    repeats: int
+
+
+GPU = VlmSetting(
+    shape="3b", device="cuda", dtype="bfloat16", batches=(32, 64), train_batch=32, micro_batch=16, repeats=3
+)
+CPU = VlmSetting(shape="tiny", device="cpu", dtype="float32", batches=(2,), train_batch=2, micro_batch=2, repeats=1)
+
+
+def build_model(shape: str, setting: VlmSetting) -> Any:
+    """A Qwen2.5-VL with random weights of this shape."""
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    tokens = {"image_token_id": IMAGE, "vision_start_token_id": START, "vision_end_token_id": END, "video_token_id": 4}
+    others = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 0}
+    describe: Any = Qwen2_5_VLConfig
+    make: Any = Qwen2_5_VLForConditionalGeneration
+    config = describe(**_shape(shape), **tokens, **others, tie_word_embeddings=True)
+    with torch.device(setting.device):
+        model = make._from_config(config, dtype=getattr(torch, setting.dtype))
+    return model.to(setting.device).eval()
+
+
+def _shape(name: str) -> dict[str, Any]:
+    deep = name == "3b"
+    sections = [16, 24, 24] if deep else [2, 3, 3]
+    wide = name in ("3b", "shallow")
+    text = {
+        "hidden_size": 2048 if wide else 64,
+        "num_hidden_layers": 36 if deep else 3,
+        "num_attention_heads": 16 if wide else 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 11008 if wide else 128,
+        "vocab_size": 151_936 if wide else 512,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e6,
+            "mrope_section": [16, 24, 24] if wide else sections,
+        },
+    }
+    vision = {
+        "depth": 32 if deep else 4,
+        "hidden_size": 1280 if wide else 64,
+        "num_heads": 16 if wide else 4,
+        "intermediate_size": 3420 if wide else 92,
+        "out_hidden_size": 2048 if wide else 64,
+        "fullatt_block_indexes": [7, 15, 23, 31] if deep else [1, 3],
+        "patch_size": 14,
+        "window_size": 112,
+    }
+    return {"text_config": text, "vision_config": vision}
+
+
+def prompts(model: Any, batch: int) -> dict[str, Tensor]:
+    """Prompts of one image and text, of slightly different lengths, padded on the left."""
+    device, vocabulary = model.device, model.config.text_config.vocab_size
+    length = IMAGE_TOKENS + TEXT_TOKENS
+    ids_BL = torch.randint(FILLER, vocabulary, (batch, length), device=device)
+    ids_BL[:, 20] = START
+    ids_BL[:, 21 : 21 + IMAGE_TOKENS] = IMAGE
+    ids_BL[:, 21 + IMAGE_TOKENS] = END
+    mask_BL = torch.ones_like(ids_BL)
+    for row in range(batch):
+        mask_BL[row, : row % 8] = 0
+    patches = batch * GRID[0] * GRID[1]
+    return {
+        "input_ids": ids_BL,
+        "attention_mask": mask_BL,
+        "pixel_values": torch.randn(patches, 1176, device=device),
+        "image_grid_thw": torch.tensor([[1, *GRID]] * batch, device=device),
+        "mm_token_type_ids": (ids_BL == IMAGE).int(),
+    }
+
+
+class Flops(msgspec.Struct, frozen=True, kw_only=True):
+    """FLOPs in matrix products with weights: two per weight and token."""
+
+    decision: float
+    sample: float
+
+
+def flops_of(model: Any) -> Flops:
+    """FLOPs of one decision and of one training sample."""
+    text = sum(p.numel() for name, p in model.model.language_model.named_parameters() if "embed" not in name)
+    vision = sum(p.numel() for p in model.model.visual.parameters())
+    head = model.lm_head.weight.numel()
+    tokens, patches = IMAGE_TOKENS + TEXT_TOKENS + ANSWER_TOKENS, GRID[0] * GRID[1]
+    forward = 2.0 * (text * tokens + vision * patches + head * ANSWER_TOKENS)
+    # The backward pass through a frozen layer costs as much as its forward; LoRA saves the gradients of its weights.
+    return Flops(decision=forward, sample=forward + 2.0 * (text * tokens + head * ANSWER_TOKENS))
+
+
+def matrix_rate_share(per_s: float, flops: float, rate: float) -> float:
+    """Share of the matrix rate that `per_s` passes of `flops` each reach."""
+    return per_s * flops / rate
+
+
+def matrix_rate(setting: VlmSetting) -> float:
+    """FLOPs per second of one large matrix product on this machine."""
+    size = 8192 if setting.device == "cuda" else 512
+    left = torch.randn(size, size, device=setting.device, dtype=getattr(torch, setting.dtype))
+    return 2.0 * size**3 / seconds(lambda: left @ left, setting, repeats=10)
+
+
+def seconds(work: Callable[[], object], setting: VlmSetting, *, repeats: int = 0) -> float:
+    """Mean seconds of a call of `work`, after one call to warm up."""
+    repeats = repeats or setting.repeats
+    work()
+    _synchronize(setting)
+    started_s = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    _synchronize(setting)
+    return (time.perf_counter() - started_s) / repeats
+
+
+def _synchronize(setting: VlmSetting) -> None:
+    if setting.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def with_answer(inputs: dict[str, Tensor], tokens_BA: Tensor) -> dict[str, Tensor]:
+    """The prompts with these answers appended."""
+
+    def longer(name: str, more: Tensor) -> Tensor:
+        return torch.cat([inputs[name], more.to(inputs[name].dtype)], dim=1)
+
+    return {
+        **inputs,
+        "input_ids": longer("input_ids", tokens_BA),
+        "attention_mask": longer("attention_mask", torch.ones_like(tokens_BA)),
+        "mm_token_type_ids": longer("mm_token_type_ids", torch.zeros_like(tokens_BA)),
+    }
+
+
+def rows_of(whole: dict[str, Tensor], start: int, count: int) -> dict[str, Tensor]:
+    """`count` of the prompts from `start` on, with their images."""
+    batch = len(whole["input_ids"])
+
+    def cut(name: str, tensor: Tensor) -> Tensor:
+        each = len(tensor) // batch if name == "pixel_values" else 1
+        return tensor[start * each : (start + count) * each]
+
+    return {name: cut(name, tensor) for name, tensor in whole.items()}
+
+
+@contextmanager
+def default_attention() -> Iterator[None]:
+    """Allow cuDNN's attention, as PyTorch does by default: our roles disable it, which must not slow down stock."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def add_trained_adapters(model: Any) -> Any:
+    """Add adapters of the default settings with random B matrices to `model`, which is changed in place."""
+    adapted: Any = add_adapters(model, VlmConfig())
+    with torch.no_grad():
+        for name, weights in adapted.named_parameters():
+            if "lora_B" in name:
+                weights.normal_(std=ADAPTER_STD)
+    return adapted.eval()
+
+
+def stock_gradient_difference(adapted: Any, setting: VlmSetting) -> float:
+    """Stock's gradients of a whole batch against its own of two halves: norm of the difference over the norm.
+
+    Gradients in bfloat16 depend on the order of sums. This is the measure for how far ours may be from stock's.
+    """
+    batch, base = setting.train_batch, adapted.get_base_model()
+    answers_BA = torch.randint(FILLER, 500, (batch, ANSWER_TOKENS), device=base.device)
+    whole = with_answer(prompts(base, batch), answers_BA)
+    base.gradient_checkpointing_enable({"use_reentrant": False})
+    adapted.train()
+    at_once, halved = (_gradient(adapted, whole, size) for size in (batch, batch // 2))
+    base.gradient_checkpointing_disable()
+    adapted.eval()
+    return float((halved - at_once).norm() / at_once.norm())
+
+
+def _gradient(adapted: Any, whole: dict[str, Tensor], size: int) -> Tensor:
+    """Gradient of the mean loss of all answers, `size` prompts at a time."""
+    batch = len(whole["input_ids"])
+    adapted.zero_grad(set_to_none=True)
+    for start in range(0, batch, size):
+        part = rows_of(whole, start, size)
+        labels_BL = part["input_ids"].clone()
+        labels_BL[:, :-ANSWER_TOKENS] = -100
+        loss = adapted(**part, labels=labels_BL).loss
+        (loss * (len(labels_BL) / batch)).backward()
+    found = torch.cat([p.grad.flatten().float() for p in adapted.parameters() if p.grad is not None])
+    adapted.zero_grad(set_to_none=True)
+    return found

@@ -1,0 +1,140 @@
+"""The training of `distrl bench vlm`: the same LoRA update made by stock transformers and by the learner.
+
+Stock is a training loop of transformers: LoRA, gradient checkpointing, the loss of the model. Ours is what
+`VlmPolicy.score` runs in every update, and its backward pass, with the default settings except for the micro-batch.
+Tokenisation and image preparation are in neither: the inputs are made before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from distrl.bench.vlm.decisions import fast_decoder
+from distrl.bench.vlm.model import (
+    ANSWER_TOKENS,
+    FILLER,
+    FORBIDDEN_TOKENS,
+    VlmSetting,
+    build_model,
+    default_attention,
+    prompts,
+    rows_of,
+    seconds,
+    with_answer,
+)
+from distrl.config.schema import VlmConfig
+from distrl.policies.nonfinite import NonFiniteGuard
+from distrl.policies.vlm.adapters import add_adapters
+from distrl.policies.vlm.fast_generation import speed_up
+from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.scoring import MicroBatch, Scorer
+from distrl.policies.vlm.tokens import Vocabulary
+
+ANY_TOKEN = Vocabulary(ends=(6,), padding=0, forbidden=())
+"""As in the loss of stock, which forbids no token."""
+
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """Training samples per second, and the difference of the gradients."""
+
+    ours: float
+    stock: float
+    gradient_difference: float
+    rescored: tuple[float, float]
+    """Largest and mean difference between an answer's log-probability when sampled and when scored by the learner."""
+
+
+def train(setting: VlmSetting) -> Trained:
+    """Time some updates of both kinds on one batch, and compare their gradients."""
+    config = VlmConfig(score_batch=setting.micro_batch, answer_tokens=ANSWER_TOKENS, dtype=setting.dtype)
+    network = _with_adapters(build_model(setting.shape, setting), config)
+    inputs = prompts(network.base, setting.train_batch)
+    answers = torch.randint(FILLER, 500, (setting.train_batch, ANSWER_TOKENS), device=inputs["input_ids"].device)
+    whole = with_answer(inputs, answers)
+    optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=0.0, fused=True)
+
+    def timed_s(backward: Callable[[], None]) -> float:
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            backward()
+            optimizer.step()
+
+        return seconds(step, setting)
+
+    with default_attention():
+        stock_s = timed_s(_stock_backward(network, whole))
+    expected = _gradient(network)
+    ours_s = timed_s(_our_backward(network, config, whole))
+    found = _gradient(network)
+    return Trained(
+        ours=setting.train_batch / ours_s,
+        stock=setting.train_batch / stock_s,
+        gradient_difference=float((found - expected).norm() / expected.norm()),
+        rescored=_rescored(network, config),
+    )
+
+
+def _with_adapters(model: Any, config: VlmConfig) -> VlmNetwork:
+    network = VlmNetwork(add_adapters(model, config), value_width=config.value_width)
+    with torch.no_grad():
+        # As after some training: with B at zero, half of the gradients would be zero whatever the code does.
+        for name, weights in network.named_parameters():
+            if "lora_B" in name:
+                weights.normal_(std=0.01)
+    return network
+
+
+def _stock_backward(network: VlmNetwork, whole: dict[str, Tensor]) -> Callable[[], None]:
+    """The mean loss of the answers' tokens, computed by stock transformers."""
+    network.base.gradient_checkpointing_enable()
+    network.base.enable_input_require_grads()
+    network.train()
+    labels = whole["input_ids"].clone()
+    labels[:, :-ANSWER_TOKENS] = -100
+    return lambda: network.model(**whole, labels=labels).loss.backward()
+
+
+def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tensor]) -> Callable[[], None]:
+    """The same loss from the log-probabilities that the learner computes."""
+    network.base.gradient_checkpointing_disable()
+    network.base.disable_input_require_grads()
+    speed_up(network.base)
+    scorer = Scorer(network, config, device=network.base.device, vocabulary=ANY_TOKEN, nonfinite=NonFiniteGuard())
+    parts = _parts({name: tensor.cpu() for name, tensor in whole.items()}, config.score_batch)
+
+    def backward() -> None:
+        logp_N, _, _ = scorer.score(parts)
+        (-logp_N.mean() / ANSWER_TOKENS).backward()  # type: ignore[no-untyped-call]
+
+    return backward
+
+
+@torch.no_grad()
+def _rescored(network: VlmNetwork, config: VlmConfig) -> tuple[float, float]:
+    """Sample some answers and score them, both as in a run with separate adapters."""
+    network.eval()
+    inputs = prompts(network.base, config.score_batch)
+    answers, _ = fast_decoder(network.base, config.score_batch).answer(inputs)
+    allowed = msgspec.structs.replace(ANY_TOKEN, forbidden=FORBIDDEN_TOKENS)
+    scorer = Scorer(network, config, device=network.base.device, vocabulary=allowed, nonfinite=NonFiniteGuard())
+    whole = with_answer(inputs, answers.token_BA)
+    logp_N, _, _ = scorer.score(_parts({name: tensor.cpu() for name, tensor in whole.items()}, config.score_batch))
+    difference = (answers.logp_BA.sum(1).cpu() - logp_N).abs()
+    return float(difference.max()), float(difference.mean())
+
+
+def _parts(whole: dict[str, Tensor], size: int) -> list[MicroBatch]:
+    batch = len(whole["input_ids"])
+    parts = [rows_of(whole, start, size) for start in range(0, batch, size)]
+    return [
+        MicroBatch(inputs=part, answers=[*map(tuple, part["input_ids"][:, -ANSWER_TOKENS:].tolist())]) for part in parts
+    ]
+
+
+def _gradient(network: VlmNetwork) -> Tensor:
+    return torch.cat([p.grad.flatten().float() for p in network.model.parameters() if p.grad is not None])

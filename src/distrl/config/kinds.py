@@ -1,0 +1,290 @@
+"""What sections are made of, and the sections that choose a kind: devices, policies and algorithms.
+
+Sections are strict frozen structs, their numbers know their limits. Each kind has a table of its own, which that kind alone
+reads: `[devices.sim]`, `[policy.pointer]`, `[algorithm.aride]` and so on. What is plugged in reads `options`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from distrl.types import DialectName
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Positive = Annotated[float, Meta(gt=0.0)]
+NotNegative = Annotated[float, Meta(ge=0.0)]
+Count = Annotated[int, Meta(ge=1)]
+CountOrNone = Annotated[int, Meta(ge=0)]
+# A pattern comes with a description, which is what people are shown of it.
+Name = Annotated[
+    str, Meta(min_length=1, description="a built-in name, an entry point's name or package.module:attribute")
+]
+"""Of a kind that can be plugged in."""
+Processor = Annotated[str, Meta(pattern=r"^(cpu|auto|cuda(:\d+)?)$", description='"cpu", "auto", "cuda" or "cuda:N"')]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Part of a configuration: an unknown key is an error."""
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+class PerturbationConfig(Section, frozen=True):
+    """Domain randomisation of the simulated phones."""
+
+    popup_rate: Share = 0.05
+    """Chance that opening an app brings up something that nobody asked for."""
+    slow_rate: Share = 0.05
+    """Chance that a new screen needs a few moments to load."""
+    update_rate: Share = 0.05
+    """Chance that one app is updated, and looks different, in the middle of an episode."""
+    variants: bool = True
+    """Give every phone its own wordings and layouts; false: all alike."""
+
+
+NO_PERTURBATIONS = PerturbationConfig(popup_rate=0.0, slow_rate=0.0, update_rate=0.0, variants=False)
+"""Phones that never misbehave and all look alike."""
+
+
+class LatencyConfig(Section, frozen=True):
+    """How long the simulated phones take."""
+
+    profile: Literal["instant", "emulator"] = "emulator"
+    """How long the phone takes: not at all, or as long as an Android emulator with its stalls and slow machines."""
+    time_scale: Positive = 0.4
+    """Multiplies every delay of the profile; 1 is real time."""
+    stall_rate: Share = 0.002
+    """Chance that a step of an emulator stalls for many seconds."""
+    slow_machine_share: Share = 0.2
+    """Share of the phones that sit on a machine half as fast."""
+    slow_workers: CountOrNone = 0
+    """So many of the workers, the last ones, sit with all their phones on machines half as fast."""
+
+
+class FaultConfig(Section, frozen=True):
+    """How often the simulated phones fail."""
+
+    crash_rate: Share = 0.0
+    """Chance per step that the phone crashes; it answers again after a restart."""
+    freeze_rate: Share = 0.0
+    """Chance per step that the phone stops answering until it is restarted."""
+    disconnect_rate: Share = 0.0
+    """Chance per step that the phone is gone for a while."""
+    corrupt_rate: Share = 0.0
+    """Chance that a screenshot arrives damaged."""
+    fail_device: str = ""
+    """Name of one phone, such as worker-0/phone-3, that is made to crash on purpose, to be seen recovering; empty: none."""
+    fail_after_steps: Count = 20
+    """Steps after which that phone crashes."""
+
+
+class SimConfig(Section, frozen=True):
+    """Everything about simulated phones: `[devices.sim]`."""
+
+    screenshot_width: Annotated[int, Meta(ge=48, le=1440)] = 360
+    """Width of a simulated phone's screenshots in pixels, and half their height; text is hard to read below 200."""
+    perturbations: PerturbationConfig = PerturbationConfig()
+    latency: LatencyConfig = LatencyConfig()
+    faults: FaultConfig = FaultConfig()
+
+
+class DevicesConfig(Section, frozen=True):
+    """What the workers drive, and how many."""
+
+    kind: Name = "sim"
+    """What the workers drive: sim (simulated phones), an entry point or `package.module:attribute`."""
+    per_worker: Count = 72
+    """Devices that each worker process drives at once."""
+    sim: SimConfig = SimConfig()
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Settings of devices of your own."""
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+
+class PointerConfig(Section, frozen=True):
+    width: Annotated[int, Meta(ge=16, le=256, multiple_of=16)] = 64
+    """Size of a token's vector."""
+    layers: Annotated[int, Meta(ge=1, le=8)] = 3
+    """Transformer layers."""
+    string_match: bool = True
+    """Give the policy features that say which words of an element stand in the instruction; a strong prior, off for comparisons."""
+    word_swap_share: Share = 0.5
+    """Data augmentation: share of the words in both instruction and screen that are swapped for others in training, so that the policy learns to match words; 0: none."""
+
+
+class PixelConfig(Section, frozen=True):
+    picture_width: Annotated[int, Meta(ge=32, le=1024, multiple_of=16)] = 224
+    """Width of the input image; screenshots of another size are resized. Taps land in the middle of squares of 16 × 16."""
+    picture_height: Annotated[int, Meta(ge=32, le=2048, multiple_of=16)] = 448
+    """Height of the input image."""
+    width: Annotated[int, Meta(ge=32, le=1024, multiple_of=32)] = 384
+    """Size of a token's vector."""
+    vision_layers: Annotated[int, Meta(ge=0, le=24)] = 4
+    """Transformer layers over the image alone."""
+    joint_layers: Annotated[int, Meta(ge=1, le=24)] = 4
+    """Transformer layers over image, instruction and history together."""
+    text_layers: Annotated[int, Meta(ge=0, le=8)] = 2
+    """Transformer layers over the instruction alone."""
+    text_bytes: Annotated[int, Meta(ge=16, le=512)] = 128
+    """Bytes of an instruction that are read; what comes after them is neither read nor typed."""
+    jitter: Share = 0.1
+    """Colour jitter in training, as a share of the colour range, so that the policy does not depend on colours; 0: none."""
+    image_cache: CountOrNone = 1024
+    """Decoded screenshots that the learner caches on its device, 0.3 MB each at 224 × 448; 0: every screenshot is decoded each time."""
+
+
+class VlmConfig(Section, frozen=True):
+    path: str = ""
+    """Folder of a Hugging Face model: config.json, tokenizer, *.safetensors."""
+    dialect: DialectName = "json"
+    """Format in which the model writes its actions: the one that it was trained on, or "json"."""
+    pictures: bool = True
+    """Show the screenshot to the model; false: UI elements alone, for models that take no pictures."""
+    elements: bool = True
+    """List the UI elements in the prompt; false: the screenshot must do."""
+    history: Annotated[int, Meta(ge=0, le=16)] = 4
+    """Recent actions in the prompt, `rollout.history` of them at most."""
+    history_pictures: Annotated[int, Meta(ge=0, le=8)] = 0
+    """Screenshots of earlier steps in the prompt, besides the present one."""
+    image_max_pixels: Annotated[int, Meta(ge=1024)] = 602_112
+    """Larger screenshots are scaled down to so many pixels: they set the length of the prompt."""
+    answer_tokens: Count = 64
+    """Longest answer; a longer one is cut off there."""
+    lora_rank: CountOrNone = 16
+    """Rank of the adapters that are trained and published; 0: train and publish all weights."""
+    lora_alpha: Positive = 32.0
+    """Scale of the adapters, which is divided by their rank."""
+    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Layers of the language model that get adapters, by the last part of their names."""
+    value_width: Count = 256
+    """Hidden units of the value head, which reads the last token of the prompt."""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Numbers that the model computes with; auto: bfloat16 on a GPU, float32 on a CPU."""
+    decide_batch: Count = 16
+    """Prompts answered at once; fewer need less memory in a worker."""
+    score_batch: Count = 2
+    """Prompts under gradient at once; fewer need less memory in the learner."""
+    fast: bool = True
+    """Answer by static caches and captured graphs on a GPU, and learn through fewer kernels, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
+    merge: bool = False
+    """Answer with the adapters added into the weights: several times faster for a small model, at the price of a second copy of the weights and of one more rounding."""
+    gradient_checkpointing: bool = True
+    """Keep only the input of each layer under gradient and compute the rest again: far less memory. Up to half as much time again where score_batch holds a whole update; none for larger ones, of which all but the last part are computed again in either case."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model's folder. Read it first."""
+
+
+class PolicyConfig(Section, frozen=True):
+    kind: Name = "pointer"
+    """Which policy to train: pointer (reads UI elements), pixel (reads screenshots alone), vlm (a Hugging Face model), an entry point or `package.module:attribute`."""
+    device: Processor = "cpu"
+    """Where workers and the evaluator decide: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
+    pointer: PointerConfig = PointerConfig()
+    pixel: PixelConfig = PixelConfig()
+    vlm: VlmConfig = VlmConfig()
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Settings of a policy of your own."""
+
+
+# --- algorithms -------------------------------------------------------------------------------------------------------
+
+
+class ARideConfig(Section, frozen=True):
+    gamma: Share = 0.95
+    """Discount per step."""
+    lambda_: Share = msgspec.field(default=0.95, name="lambda")
+    """Lambda of Retrace: how far credit travels."""
+    rho_max: Positive = 1.0
+    """Clip of the importance ratio."""
+    importance: Literal["none", "targets", "full"] = "targets"
+    """Where clipped importance ratios correct for the policy that acted: nowhere, in the value targets, or there and in the policy term (as published)."""
+    advantage: Literal["signed", "positive", "binary"] = "binary"
+    """What the policy learns from: every advantage, the positive ones, or 1 where the advantage is above `advantage_floor`."""
+    advantage_floor: float = -0.1
+    """With binary advantages, what an advantage must exceed to count: a little below 0 keeps steps that went as expected."""
+    positive_only: bool = True
+    """Raise the probability of actions of successful episodes alone; false: of every episode (as published)."""
+    scale_advantages: bool = True
+    """Divide advantages by their root mean square over the batch (not with binary ones)."""
+    value_weight: NotNegative = 0.5
+    """Weight of the critic's loss."""
+    entropy_weight: NotNegative = 0.0
+    """Weight of the entropy bonus; 0: none."""
+    invalid_weight: NotNegative = 0.05
+    """Weight of the unlikelihood term on invalid actions; 0: none."""
+    unlikelihood: Literal["invalid", "certain"] = "invalid"
+    """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
+    critic_warmup_updates: CountOrNone = 40
+    """Updates that train the critic alone."""
+
+
+class DigiRLConfig(Section, frozen=True):
+    gamma: Share = 0.95
+    """Discount per step, in the TD errors of a trajectory's first priority."""
+    outcome_decay: Share = 0.5
+    """Lambda of the step advantage: with each step before the end the outcome counts less by this factor, and the critic more."""
+    step_floor: float = 0.05
+    """What the advantage of a step must exceed for the step to be imitated."""
+    top_share: Share = 0.5
+    """Share of a batch's episodes that may be imitated: those that went furthest beyond what their instruction promised."""
+    value_weight: NotNegative = 0.5
+    """Weight of the losses of both critics."""
+    critic_warmup_updates: CountOrNone = 40
+    """Updates that train the critics alone."""
+
+
+class FilteredBCConfig(Section, frozen=True):
+    gamma: Share = 0.95
+    """Discount per step, in the TD errors of a trajectory's first priority."""
+    value_weight: NotNegative = 0.5
+    """Weight of the critic's loss."""
+
+
+class ProximalConfig(Section, frozen=True):
+    """What PPO and GRPO share: the decoupled clip, and the trust region around the policy that acted."""
+
+    clip: Share = 0.2
+    """How far the ratio to the proximal policy may stray from 1 before its gradient stops."""
+    every_updates: Count = 4
+    """Updates after which the present policy becomes the proximal one; 1: they are always the same."""
+    trust_region: NotNegative = 0.0
+    """A step is masked once its ratio to the policy that acted is beyond 1 + trust_region or 1 / (1 + trust_region), on the side to which it is driven; 0: never."""
+    importance: Literal["none", "full"] = "full"
+    """Correct for the policy that acted by the importance ratio and the trust region, or not at all."""
+    rho_max: Positive = 1.0
+    """Clip of the importance ratio."""
+    value_weight: NotNegative = 0.5
+    """Weight of the critic's loss."""
+    entropy_weight: NotNegative = 0.0
+    """Weight of the entropy bonus; 0: none."""
+    gamma: Share = 0.95
+    """Discount per step."""
+
+
+class PPOConfig(ProximalConfig, frozen=True):
+    lambda_: Share = msgspec.field(default=0.95, name="lambda")
+    """Lambda of the generalised advantage estimate: how far credit travels."""
+    critic_warmup_updates: CountOrNone = 40
+    """Updates that train the critic alone."""
+
+
+class GRPOConfig(ProximalConfig, frozen=True):
+    pass
+
+
+class AlgorithmConfig(Section, frozen=True):
+    kind: Name = "aride"
+    """Which algorithm updates the policy: aride, digirl, filtered_bc, grpo, ppo, an entry point or `package.module:attribute`. All but the default have a file in configs/ with the learning rate and the replay that they need."""
+    aride: ARideConfig = ARideConfig()
+    digirl: DigiRLConfig = DigiRLConfig()
+    filtered_bc: FilteredBCConfig = FilteredBCConfig()
+    grpo: GRPOConfig = GRPOConfig()
+    ppo: PPOConfig = PPOConfig()
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Settings of an algorithm of your own."""

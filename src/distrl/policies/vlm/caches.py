@@ -1,0 +1,81 @@
+"""Caches of one VLM policy: encoded screenshots by reference, and the tokens of prompts without images."""
+
+from __future__ import annotations
+
+import io
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from PIL import Image, UnidentifiedImageError
+
+from distrl.errors import StoreError
+from distrl.experience.frames import FrameReader
+
+MAX_IMAGES = 256
+"""Encoded screenshots held in memory: about 30 MB."""
+MAX_PROMPTS = 16_384
+"""Tokenized prompts held in memory; at 300 tokens each they take 20 MB."""
+
+Prompt = TypeVar("Prompt", bound=Hashable)
+
+
+class ImageCache:
+    """Screenshots by reference, read when a batch needs them; those used last stay in memory, encoded."""
+
+    def __init__(self, frames: FrameReader) -> None:
+        self._frames = frames
+        self._held: OrderedDict[str, bytes] = OrderedDict()
+        self.num_undecodable = 0
+        """Screenshots that break off in the middle and were replaced by black ones."""
+
+    def image(self, reference: str) -> Image.Image:
+        """The screenshot in RGB, whatever mode it was stored in; a truncated one becomes black."""
+        opened = self._open(reference)
+        try:
+            return opened.convert("RGB")
+        except (OSError, SyntaxError, ValueError):  # what Pillow raises for truncated and garbled images
+            self.num_undecodable += 1
+            return Image.new("RGB", opened.size)
+
+    def size(self, reference: str) -> tuple[int, int]:
+        """Width and height in pixels; reads the header alone."""
+        return self._open(reference).size
+
+    def _open(self, reference: str) -> Image.Image:
+        try:
+            return Image.open(io.BytesIO(self._bytes(reference)))
+        except (UnidentifiedImageError, Image.DecompressionBombError) as error:
+            raise StoreError(
+                f"the screenshot {reference[:80]} is not an image that can be read",
+                expected="a whole PNG or JPEG",
+                fix="look at what the device sends: distrl doctor",
+            ) from error
+
+    def _bytes(self, reference: str) -> bytes:
+        if reference in self._held:
+            self._held.move_to_end(reference)
+            return self._held[reference]
+        data = self._held[reference] = self._frames.get(reference)
+        if len(self._held) > MAX_IMAGES:
+            self._held.popitem(last=False)
+        return data
+
+
+class TextCache(Generic[Prompt]):
+    """Prompts as token ids, by a function that tokenizes several at once: a learner meets the same ones again and again."""
+
+    def __init__(self, tokenize: Callable[[Sequence[Prompt]], list[list[int]]], *, capacity: int = MAX_PROMPTS) -> None:
+        self._tokenize, self._capacity = tokenize, capacity
+        self._known: dict[Prompt, array[int]] = {}
+
+    def ids(self, prompts: Sequence[Prompt]) -> list[Sequence[int]]:
+        """The tokens of each prompt; over capacity, those made longest ago are forgotten."""
+        new = [item for item in dict.fromkeys(prompts) if item not in self._known]
+        made = dict(zip(new, (array("i", row) for row in self._tokenize(new)), strict=True)) if new else {}
+        found = [made[item] if item in made else self._known[item] for item in prompts]
+        self._known.update(made)
+        while len(self._known) > self._capacity:
+            del self._known[next(iter(self._known))]
+        return list(found)

@@ -1,0 +1,119 @@
+"""One episode step by step, for whoever decides between two steps: a Gymnasium environment, a person at the keyboard.
+
+Observations and their history are built as in every other episode. The device must not suspend, as simulated phones
+without delays do not: then no event loop is needed, and stepping also works inside one, such as in a notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from distrl.devices.base import Capture, Device, Performed, SavesState
+from distrl.errors import UsageError
+from distrl.rollout.observing import ObservationBuilder
+from distrl.tasks.judges import Attempt, Judge
+from distrl.types import Action, Ending, EndState, Finish, Observation, Past, Task, Verdict
+
+T = TypeVar("T")
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        if "no running event loop" not in str(error):
+            raise
+    work.close()
+    raise UsageError(
+        "the device takes its time, and stepping by hand cannot wait for it",
+        expected="a device whose calls return at once, such as a simulated phone of the profile instant",
+        fix="use distrl.rollout.episode.run_episode in an event loop",
+    )
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment of an episode."""
+
+    device: bytes
+    recent: tuple[Past, ...]
+    num_steps: int
+    reward: float
+
+
+class SteppedEpisode:
+    """An attempt at one task on a device that was just reset."""
+
+    def __init__(self, device: Device, task: Task, *, history: int) -> None:
+        self._device, self.task = device, task
+        self._builder = ObservationBuilder(task.instruction, history=history)
+        self._claim: Finish | None = None
+        self._done, self._reward = False, 0.0
+        self.num_steps = 0
+        drive(device.reset(task))
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the agent or the device ended the episode."""
+        return self._claim is not None or self._done
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the step limit cut it off."""
+        return not self.terminated and self.num_steps >= self.task.max_steps
+
+    @property
+    def over(self) -> bool:
+        """Whether no step may follow."""
+        return self.terminated or self.truncated
+
+    def capture(self, *, screenshot: bool = False) -> Capture:
+        """The screen as it is now."""
+        return drive(self._device.capture(screenshot=screenshot))
+
+    def observe(self) -> Observation:
+        """What a policy would be shown now."""
+        return self._builder.observe(self.capture())
+
+    def act(self, observation: Observation, action: Action) -> Performed:
+        """Carry out one action that was chosen on `observation`."""
+        performed = drive(self._device.perform(action))
+        self._builder.record(observation, action, performed)
+        self.num_steps += 1
+        self._reward += performed.reward
+        self._done = self._done or performed.done
+        self._claim = action if isinstance(action, Finish) else None
+        return performed
+
+    def verdict(self, judge: Judge) -> Verdict:
+        """What the episode came to."""
+        end = EndState(claim=self._claim, reward=self._reward, device=drive(self._device.end_state()))
+        ending = Ending.FINISHED if self._claim else Ending.ENVIRONMENT if self._done else Ending.STEP_LIMIT
+        return drive(judge.judge(Attempt(task=self.task, end=end, ending=ending)))
+
+    def save_state(self) -> bytes:
+        """Device, history and counters as they are, to come back to in the same task."""
+        device = drive(self._saving().save_state())
+        saved = _Saved(device=device, recent=self._builder.recent, num_steps=self.num_steps, reward=self._reward)
+        return msgspec.msgpack.encode(saved)
+
+    def load_state(self, state: bytes) -> None:
+        """Go back to what `save_state` gave; an episode that had ended since goes on from there."""
+        device = self._saving()
+        try:
+            saved = msgspec.msgpack.decode(state, type=_Saved)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"this is no saved state: {error}", fix="give it what save_state gave") from None
+        drive(device.load_state(saved.device))
+        self._builder.recent, self.num_steps, self._reward = saved.recent, saved.num_steps, saved.reward
+        self._claim, self._done = None, False
+
+    def _saving(self) -> SavesState:
+        if isinstance(self._device, SavesState):
+            return self._device
+        raise UsageError(f"{self._device.name} cannot save its state", fix="use a device that has save_state")

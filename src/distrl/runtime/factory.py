@@ -1,0 +1,264 @@
+"""From a configuration to the parts that roles are made of. Everything that can be plugged in is found by name here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+from zlib import crc32
+
+import torch
+from msgspec.structs import asdict
+
+from distrl import plugins
+from distrl.algorithms.base import Algorithm, AlgorithmContext
+from distrl.config.rules import reads_screenshots
+from distrl.config.schema import Config
+from distrl.devices.base import Device, Fleet, find_devices
+from distrl.devices.pool import DevicePool
+from distrl.evaluation.evaluate import Evaluation
+from distrl.experience.frames import FrameBuffer, FrameCache, FrameReader
+from distrl.policies.base import NoFrames, Policy, PolicyContext, notices_of
+from distrl.rollout.batching import Batcher, Batching
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools
+from distrl.rollout.hindsight import Relabeller
+from distrl.rollout.outbox import STORE_DEADLINE_S, Spool
+from distrl.rollout.rounds import Delivered, EqualShares, LockStep, NoRounds, Rounds, SharedRound, share_of
+from distrl.rollout.scheduler import Admission, Portion, TaskFeed
+from distrl.rollout.worker import WorkerParts
+from distrl.runtime.base import RoleContext, worker_names
+from distrl.runtime.placement import torch_device
+from distrl.tasks.base import Fitting, RelabelsEpisodes, Suite, find_suite
+from distrl.tasks.judges import find_judge
+from distrl.transport.base import EventSink, Transport
+
+FRAMES_IN_MEMORY = 8192
+"""Pictures that a process holds in memory: 100 MB at 224 × 448."""
+LONGEST_DEMONSTRATION = 64
+"""Pictures of a demonstration, at most."""
+CALLS_BETWEEN_DECISIONS = 4
+"""Of an episode to its device, at most: an action or a reset, and a capture that may be asked for twice."""
+CALLS_AFTER_BUDGET = 5
+"""The same, and how the device was left."""
+
+
+def prepare_torch() -> None:
+    """One thread per process, no denormals (both cost a multiple on small networks), and attention that can be learnt through.
+
+    On an H100 or H200, torch 2.11 to 2.13 give masked attention to cuDNN, whose backward pass makes NaN of rows that see
+    nothing where the length is 64 more than a multiple of 128: https://github.com/pytorch/pytorch/issues/196678.
+    """
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+# --- what can be plugged in -------------------------------------------------------------------------------------------
+
+
+def make_policy(config: Config, frames: FrameReader | None = None, *, learning: bool = False) -> Policy[Any]:
+    """A policy with fresh weights, on the device of the learner or of those who act; it reads pictures from `frames`."""
+    policy = config.policy
+    key = "learner.device" if learning else "policy.device"
+    context = PolicyContext(
+        frames=NoFrames() if frames is None else frames,
+        device=torch_device(config.learner.device if learning else policy.device, key=key),
+        learning=learning,
+        seed=config.run.seed,
+    )
+    made = plugins.make("policies", policy.kind, asdict(policy), policy.options, context)
+    return plugins.check_type("policies", policy.kind, made, Policy)  # type: ignore[type-abstract]
+
+
+def make_algorithm(config: Config) -> Algorithm:
+    """The algorithm that the configuration names."""
+    algorithm = config.algorithm
+    context = AlgorithmContext(seed=config.run.seed, replay=config.replay, group_size=config.rollout.group_size)
+    made = plugins.make("algorithms", algorithm.kind, asdict(algorithm), algorithm.options, context)
+    return plugins.check_type("algorithms", algorithm.kind, made, Algorithm)
+
+
+def make_devices(
+    config: Config, owner: str, *, purpose: Literal["collection", "evaluation"] = "collection", seed: int | None = None
+) -> list[Device]:
+    """The devices of one role, `worker-0/phone-3` and the like."""
+    fleet = Fleet(
+        owner=owner,
+        count=config.devices.per_worker if purpose == "collection" else config.evaluation.devices,
+        seed=config.run.seed if seed is None else seed,
+        purpose=purpose,
+        workers=worker_names(config),
+    )
+    return find_devices(config.devices, fleet)
+
+
+def make_evaluation(config: Config, *, seed: int, frames: FrameCache | None = None) -> Evaluation:
+    """How this run evaluates: on devices of its kind, with its judge."""
+    return Evaluation(
+        config=config,
+        devices=lambda: make_devices(config, "evaluator", purpose="evaluation", seed=seed),
+        judge=find_judge(config.judge),
+        seed=seed,
+        keep_frame=None if frames is None else frames.put,
+        picture=None if frames is None else frames.get,
+    )
+
+
+def log_notices(policy: Policy[Any], log: EventSink) -> None:
+    """Write what the run's owner should know of its policy to where `distrl status` looks."""
+    for text in notices_of(policy):
+        log.write("notice", text=text)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+def make_feed(config: Config, suite: Suite, *, seed: str) -> TaskFeed:
+    """The training tasks of a run, in the order of `seed`."""
+    tasks = config.tasks
+    portion = Portion(
+        max_oracle_steps=tasks.max_oracle_steps,
+        group_size=config.rollout.group_size,
+        rename_share=tasks.rename_share,
+    )
+    return TaskFeed(suite, "train", seed=seed, portion=portion)
+
+
+def make_fitting(config: Config, suite: Suite) -> Fitting | None:
+    """Which other training tasks an episode fulfilled; None where hindsight is off, or the suite cannot tell."""
+    if not config.data.hindsight or not isinstance(suite, RelabelsEpisodes):
+        return None
+    data = config.data
+    # Who errs about what was asked does not know better about what was not: an exact judge would undo the noise.
+    flip = max(data.judge_flip, data.outcome_flip)
+    return suite.hindsight(max_oracle_steps=config.tasks.max_oracle_steps, flip=flip)
+
+
+def make_relabeller(config: Config, suite: Suite, policy: Policy[Any], algorithm: Algorithm) -> Relabeller | None:
+    """What turns failures into successes at other tasks; None where hindsight is off."""
+    fitting = make_fitting(config, suite)
+    if fitting is None:
+        return None
+    return Relabeller(
+        fitting,
+        policy,
+        filter_noops=config.data.filter_noops,
+        outcome_flip=config.data.outcome_flip,
+        first_priority=algorithm.first_priority,
+    )
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def make_frame_cache(config: Config, transport: Transport | None = None) -> FrameCache | None:
+    """The newest pictures in memory, and those of the run behind them; None for a policy that reads no pictures."""
+    if not reads_screenshots(config):
+        return None
+    return FrameCache(frames_in_memory(config), None if transport is None else transport.frames)
+
+
+def frames_in_memory(config: Config) -> int:
+    """How many pictures a process may hold: demonstrations that are held in memory are held with all their pictures."""
+    warm_start = config.warm_start
+    if warm_start.samples:
+        return FRAMES_IN_MEMORY
+    return max(FRAMES_IN_MEMORY, LONGEST_DEMONSTRATION * warm_start.demonstrations)
+
+
+# --- a worker ---------------------------------------------------------------------------------------------------------
+
+
+def make_worker_parts(context: RoleContext) -> WorkerParts:
+    """Everything that a worker needs, with a seed of its own for every incarnation."""
+    config, transport = context.config, context.transport
+    seed = f"{config.run.seed} {context.name} {context.incarnation}"
+    frames = FrameBuffer(transport.frames, capacity=FRAMES_IN_MEMORY) if config.rollout.keep_screenshots else None
+    policy = make_policy(config, frames)
+    log_notices(policy, context.log)
+    batcher = Batcher(policy, transport.weights, _batching(config, seed))
+    transport.episodes.recover()  # what an earlier incarnation had written and not yet entered into the index
+    suite, algorithm = find_suite(config.tasks), make_algorithm(config)
+    devices = make_devices(config, context.name)
+    limits = episode_limits(config)
+    return WorkerParts(
+        name=context.name,
+        pool=DevicePool(devices),
+        batcher=batcher,
+        feed=make_feed(config, suite, seed=seed),
+        admission=Admission(config),
+        tools=EpisodeTools(
+            decide=batcher.decide, clock=time.monotonic, keep_frame=None if frames is None else frames.put
+        ),
+        limits=limits,
+        judge=find_judge(config.judge),
+        judge_deadline_s=config.judge.deadline_s,
+        judge_at_once=config.judge.at_once,
+        sink=transport.episodes,
+        spool=Spool(context.spool, capacity=config.rollout.spool_episodes),
+        first_priority=algorithm.first_priority,
+        latest_version=lambda: version.version if (version := transport.weights.latest()) else -1,
+        log=context.log,
+        frames=frames,
+        relabeller=make_relabeller(config, suite, policy, algorithm),
+        rounds=make_rounds(context, devices),
+        lockstep=_make_lockstep(config, batcher, devices, context.log),
+        drain_s=config.rollout.drain_s,
+    )
+
+
+def make_rounds(context: RoleContext, devices: Sequence[Device]) -> Rounds:
+    """Who may play how much of a version: in sync mode a round of it, else anyone anything."""
+    config, episodes = context.config, context.transport.episodes
+    round_episodes, workers = config.learner.round_episodes, worker_names(config)
+    if config.learner.mode == "async":
+        return NoRounds()
+    if config.rollout.lockstep:
+        share = share_of(round_episodes, len(workers), workers.index(context.name))
+        return EqualShares(share, lambda version: episodes.count_of(version, worker=context.name)[0])
+    # No episode lasts longer: a call that is under way when its budget is over, those that follow, and then the outbox
+    # until one trajectory is stored, which prolongs the claims of the others that wait there.
+    longest_s = _longest_episode_s(config, devices) + config.judge.deadline_s + STORE_DEADLINE_S
+    claims = context.transport.claims(context.name, lifetime_s=longest_s)
+    delivered = Delivered(lambda version, after: episodes.count_of(version, after=after))
+    return SharedRound(round_episodes, claims, delivered)
+
+
+def _longest_episode_s(config: Config, devices: Sequence[Device]) -> float:
+    budget_s = config.rollout.episode_budget_s or max(device.times.episode_s for device in devices)
+    return budget_s + CALLS_AFTER_BUDGET * _longest_call_s(config, devices)
+
+
+def _longest_call_s(config: Config, devices: Sequence[Device]) -> float:
+    return config.rollout.step_deadline_s or max(device.times.step_s for device in devices)
+
+
+def _make_lockstep(config: Config, batcher: Batcher, devices: Sequence[Device], log: EventSink) -> LockStep | None:
+    if not config.rollout.lockstep:
+        return None
+    # A device that takes longer over any of its calls is lost by then, so this deadline passes only for a bug.
+    boot_s = max(device.times.boot_s for device in devices)
+    patience_s = boot_s + CALLS_BETWEEN_DECISIONS * _longest_call_s(config, devices)
+    return LockStep(batcher.decide, patience_s=patience_s, tell_late=lambda missing: log.write("late", missing=missing))
+
+
+def episode_limits(config: Config) -> EpisodeLimits:
+    """What an episode may cost; limits of 0 are the device's own."""
+    rollout = config.rollout
+    return EpisodeLimits(
+        budget_s=rollout.episode_budget_s,
+        step_deadline_s=rollout.step_deadline_s,
+        history=rollout.history,
+        repeat_penalty=rollout.repeat_penalty,
+    )
+
+
+def _batching(config: Config, seed: str) -> Batching:
+    rollout = config.rollout
+    return Batching(
+        batch_size=rollout.batch_size,
+        batch_wait_s=rollout.batch_wait_s,
+        temperature=rollout.temperature,
+        seed=crc32(seed.encode()),
+        aside=config.policy.device != "cpu" and config.policy.kind != "pointer",
+    )

@@ -1,0 +1,215 @@
+"""A training run from start to summary: place the roles, supervise them, stop when the budget is used, sum up.
+
+Which runtime places the roles is the caller's choice: a session depends on the `Runtime` protocol alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from distrl.config.schema import Config, RunConfig
+from distrl.devices.base import Clock
+from distrl.experience.durable import replace
+from distrl.experience.store import ExperienceStore, StoreStats
+from distrl.runtime.base import RoleStatus, Runtime, role_names, worker_names
+from distrl.runtime.placement import uses_gpu
+from distrl.runtime.resume import adopt
+from distrl.runtime.run_folder import RunFolder, disk_errors, take
+from distrl.runtime.summary import Summary, summarise
+from distrl.telemetry.events import EventLog
+from distrl.telemetry.gpu import GpuMeter, GpuReading
+from distrl.transport.files import BudgetUsed, forget_claims, read_budget
+
+SUPERVISE_S = 0.1
+COUNT_EVERY_S = 1.0
+WORKER_END_S = 120.0
+"""Long enough for what waits to be stored on a slow disk; one that hangs falls silent and is noticed before."""
+EVALUATOR_START_S = 300.0
+"""Until an evaluation has begun; from then on it says itself how long it may take."""
+LEARNER_END_S = 60.0
+"""To take in what is left and to save; at least as long as a role may be silent."""
+LOCK_WAIT_S = 1.0
+"""Enough for `distrl status` to have had its look at the lock."""
+
+
+class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at one moment, for whoever watches."""
+
+    run: RunFolder
+    config: Config
+    phase: str
+    budget: BudgetUsed
+    roles: list[RoleStatus]
+    stats: StoreStats
+
+
+Watch = Callable[[RunSnapshot], None]
+
+
+class Session:
+    """One sitting of a run: from start or resume to its end or interruption."""
+
+    def __init__(
+        self,
+        run: RunFolder,
+        config: Config,
+        runtime: Runtime,
+        watch: Watch,
+        *,
+        clock: Clock = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._run, self._config, self._runtime, self._watch = run, config, runtime, watch
+        self._clock, self._sleep = clock, sleep
+        self._store = ExperienceStore(run.experience)
+        self._before = read_budget(run.budget)
+        self._started_s = self._clock()
+        self._collect_s = 0.0
+        self._collecting_since_s: float | None = None
+        self._busy_s: float | None = None
+        self._phase = "starting"
+        self._saved_s = self._counted_s = 0.0
+        self._counted: StoreStats | None = None
+        self._metrics = EventLog(run.metrics)
+        self._gpu: GpuMeter | None = None
+        self._gpu_utilisation: float | None = None
+        self.interrupted = False
+        """Set from outside to finish and save before the budget is spent."""
+
+    def train(self) -> Summary:
+        """Run to the end of the budget, or until `interrupted`, and sum up."""
+        lock = take(self._run.lock("supervisor"), wait_s=LOCK_WAIT_S, what=f"{self._run.path}")
+        try:
+            with disk_errors(self._run.path):
+                adopt(self._run, self._config)
+                self._gpu = GpuMeter(self._note_gpu) if uses_gpu(self._config) else None
+                self._run_roles()
+                return summarise(
+                    self._run,
+                    self._config,
+                    self.budget(),
+                    interrupted=self.interrupted,
+                    gpu_utilisation=self._gpu_utilisation,
+                )
+        finally:
+            if self._gpu is not None:
+                self._gpu.close()
+            self._store.close()
+            lock.release()
+
+    def _run_roles(self) -> None:
+        workers = worker_names(self._config)
+        self._store.recover()
+        forget_claims(self._run.claims)  # of an earlier session
+        try:
+            self._runtime.start(role_names(self._config))
+            self._collect()
+            self._wind_down(workers)
+        finally:
+            self._runtime.stop()
+            self._save()
+
+    def _note_gpu(self, reading: GpuReading) -> None:
+        figures = {"gpu/utilisation": reading.utilisation, "gpu/memory_mb": reading.memory_mb}
+        self._metrics.write("gpu", role="supervisor", **figures)
+
+    def budget(self) -> BudgetUsed:
+        """What the run has used, earlier sessions included."""
+        busy_s = self._runtime.busy_s() if self._busy_s is None else self._busy_s
+        collected_s, num_devices = self._collected_s(), self._config.rollout.workers * self._config.devices.per_worker
+        return BudgetUsed(
+            wall_s=self._before.wall_s + self._clock() - self._started_s,
+            collect_s=self._before.collect_s + collected_s,
+            busy_s=self._before.busy_s + busy_s,
+            device_s=self._before.device_s + num_devices * collected_s,
+            restarts=self._before.restarts + self._runtime.restarts(),
+        )
+
+    def _collected_s(self) -> float:
+        since = self._collecting_since_s
+        return self._collect_s + (self._clock() - since if since is not None else 0.0)
+
+    def _collect(self) -> None:
+        self._phase = "warming up"
+        while not self.interrupted and not self._over():
+            if self._collecting_since_s is None and self._has_weights() and self._playing():
+                self._collecting_since_s, self._phase = self._clock(), "training"
+                for stale in (self._run.summary, self._run.evaluations / "after.json"):
+                    stale.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
+                if self._gpu is not None:
+                    self._gpu.reset()
+            self._turn()
+        self._busy_s = self._runtime.busy_s()
+        self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
+        self._collect_s, self._collecting_since_s = self._collected_s(), None
+
+    def _has_weights(self) -> bool:
+        return (self._run.weights / "latest.json").exists()
+
+    def _playing(self) -> bool:
+        """Whether a worker plays: in a run that is resumed, it first has to load its libraries."""
+        beats = [status.heartbeat for status in self._runtime.status() if status.alive]
+        return any(beat.role.startswith("worker") and beat.phase == "doing" for beat in beats if beat)
+
+    def _over(self) -> bool:
+        return is_over(self._config.run, self.budget(), self._stats().episodes)
+
+    def _wind_down(self, workers: tuple[str, ...]) -> None:
+        """Workers first, then the learner with what they left, then the last evaluation."""
+        self._phase = "finishing"
+        for worker in workers:
+            self._runtime.ask_to_finish(worker, needed=False)
+        until_s = self._clock() + WORKER_END_S
+        for worker in workers:
+            self._await(worker, until_s)
+        self._store.recover()  # what a worker that was killed just now had written and not yet entered
+        self._runtime.ask_to_finish("learner", needed=self._has_weights())
+        self._await("learner", self._clock() + max(LEARNER_END_S, self._config.runtime.silent_after_s))
+        self._phase = "evaluating"
+        self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
+        self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)
+
+    def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
+        started_s = self._clock()
+        while not self._runtime.ended(role) and self._clock() < until_s and not unless():
+            self._turn()
+            until_s = max(until_s, started_s + self._needs_s(role))
+        self._runtime.kill(role, "the run is being stopped" if unless() else "it did not end in time")
+
+    def _needs_s(self, role: str) -> float:
+        """How long a role says that its present work may take, such as an evaluation; 0: it does not say."""
+        beats = (status.heartbeat for status in self._runtime.status() if status.role == role and status.heartbeat)
+        return max((beat.figures.get("needs_s", 0.0) for beat in beats), default=0.0)
+
+    def _turn(self) -> None:
+        self._runtime.supervise()
+        moment = RunSnapshot(
+            run=self._run, config=self._config, phase=self._phase, budget=self.budget(),
+            roles=self._runtime.status(), stats=self._stats(),
+        )  # fmt: skip
+        self._watch(moment)
+        self._save_now_and_then()
+        self._sleep(SUPERVISE_S)
+
+    def _stats(self) -> StoreStats:
+        """The store's totals, asked for once a second: summing a long table up is not free."""
+        if self._counted is None or self._clock() - self._counted_s >= COUNT_EVERY_S:
+            self._counted, self._counted_s = self._store.stats(), self._clock()
+        return self._counted
+
+    def _save_now_and_then(self) -> None:
+        if self._clock() - self._saved_s > 2.0:
+            self._save()
+
+    def _save(self) -> None:
+        self._saved_s = self._clock()
+        replace(self._run.budget, msgspec.json.encode(self.budget()))
+
+
+def is_over(limits: RunConfig, used: BudgetUsed, episodes: int) -> bool:
+    """Whether a run has used up its budget."""
+    late = limits.minutes > 0 and used.collect_s >= 60 * limits.minutes
+    return late or 0 < limits.episodes <= episodes

@@ -1,0 +1,113 @@
+"""The task seam: a suite is a named set of tasks in three splits that share no instruction.
+
+What a suite can do besides (tell which other tasks an episode fulfilled, or give a task other names) it says by having
+the method. Who plays tasks and who judges them is left to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from random import Random
+from typing import Protocol, runtime_checkable
+
+from distrl import plugins
+from distrl.config.schema import TasksConfig
+from distrl.errors import TaskError, closest
+from distrl.types import Split, Task, Trajectory
+
+SPLITS: tuple[Split, ...] = ("train", "tune", "test")
+
+Fitting = Callable[[Trajectory], Iterable[Task]]
+"""The training tasks that the end of a failed episode fulfils, best first."""
+
+
+@runtime_checkable
+class Suite(Protocol):
+    """Tasks by split and number; the same number always gives the same task."""
+
+    name: str
+
+    def size(self, split: Split) -> int:
+        """How many tasks a split has."""
+
+    def task(self, split: Split, index: int) -> Task:
+        """Task number `index` of a split, from 0; `TaskError` beyond its size."""
+
+
+@runtime_checkable
+class RelabelsEpisodes(Protocol):
+    """A suite that can be asked in hindsight which of its tasks an episode fulfilled."""
+
+    def hindsight(self, *, max_oracle_steps: int, flip: float) -> Fitting:
+        """Finds training tasks; `flip` is the share of its verdicts that are wrong on purpose."""
+
+
+@runtime_checkable
+class RenamesTasks(Protocol):
+    """A suite whose tasks can come under other names of people and things."""
+
+    def rename(self, task: Task, random: Random, pool: int) -> Task:
+        """The task under other names; itself where there are none that fit."""
+
+
+def find_suite(tasks: TasksConfig) -> Suite:
+    """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
+    made = plugins.make("suites", tasks.suite, {}, tasks.options)
+    return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]
+
+
+def suite(name: str) -> Suite:
+    """The suite with this name, without settings of its own."""
+    return find_suite(TasksConfig(suite=name))
+
+
+def tasks_of(suite: Suite, split: Split, count: int | None = None) -> Iterator[Task]:
+    """The first `count` tasks of a split; None: all of them."""
+    size = suite.size(split)
+    return (suite.task(split, index) for index in range(size if count is None else min(count, size)))
+
+
+def find_task(suite: Suite, id: str) -> Task:
+    """The task with this id (`suite/split/number`)."""
+    split, _, number = id.removeprefix(f"{suite.name}/").partition("/")
+    if split not in SPLITS or not number.isdigit():
+        raise TaskError(
+            f"no task is called {id!r}",
+            expected=f"{suite.name}/test/0 and the like",
+            fix=f"distrl tasks list --suite {suite.name}",
+        )
+    return suite.task(split, int(number))
+
+
+def check_index(suite: Suite, split: Split, index: int) -> None:
+    """`TaskError` where a split has no task of this number."""
+    size = suite.size(split)
+    if not 0 <= index < size:
+        fix = f"distrl tasks show {suite.name}/{split}/{size - 1:05d}" if size else "another split"
+        raise TaskError(f"{suite.name} has no {split} task {index}", expected=f"0 to {size - 1}", fix=fix)
+
+
+def split_of(instruction: str) -> Split:
+    """Where an instruction belongs: a function of its text alone, so that no text is in two splits."""
+    digest = blake2b(instruction.casefold().encode(), digest_size=4).digest()
+    share = int.from_bytes(digest, "big") / 2**32
+    return "train" if share < 0.7 else "tune" if share < 0.8 else "test"
+
+
+def refuse_overlap(tasks: Iterable[Task]) -> None:
+    """Raise if an instruction stands in more than one split."""
+    seen: dict[str, Split] = {}
+    for task in tasks:
+        first = seen.setdefault(task.instruction.casefold(), task.split)
+        if first != task.split:
+            raise TaskError(
+                f"{task.instruction!r} is in the {first} split and in the {task.split} split",
+                expected="splits that share no instance",
+                fix="let `split_of` choose the split by the instruction's text",
+            )
+
+
+def unknown_split(split: str) -> TaskError:
+    """The refusal of a split that no suite has."""
+    return TaskError(f"unknown split {split!r}", expected=closest(split, SPLITS), fix='"train", "tune" or "test"')

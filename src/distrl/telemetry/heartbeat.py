@@ -1,0 +1,90 @@
+"""What a role is doing, told in its own words. Where heartbeats go is up to the transport.
+
+Only the role's own loop beats, never a thread beside it, so a loop that hangs falls silent and is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+Phase = Literal["starting", "doing", "waiting", "stopped"]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """What a role said last."""
+
+    role: str
+    pid: int
+    phase: Phase
+    what: str
+    """What it does, or what it waits for."""
+    since_s: float
+    """Wall-clock time since when it has been doing that."""
+    beat_s: float
+    """Wall-clock time of this beat."""
+    figures: dict[str, float] = {}
+    """The role's counters, by metric name without the role."""
+
+
+class HeartbeatWriter:
+    """Beats for one role, at most once per interval."""
+
+    def __init__(
+        self,
+        write: Callable[[Heartbeat], None],
+        role: str,
+        *,
+        interval_s: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._write, self._role, self._interval_s, self._clock = write, role, interval_s, clock
+        self._phase: Phase = "starting"
+        self._what, self._since_s, self._beat_s = "starting", clock(), 0.0
+        self.figures: dict[str, float] = {}
+        self.beat(force=True)
+
+    def starting(self, what: str) -> None:
+        """Say what is being loaded; on a busy machine that may take a while between two beats."""
+        self._say("starting", what)
+
+    def doing(self, what: str) -> None:
+        """Say what is being done now."""
+        self._say("doing", what)
+
+    def waiting(self, what: str) -> None:
+        """Say what is being waited for."""
+        self._say("waiting", what)
+
+    def stopped(self, what: str) -> None:
+        """Say that the role has ended, and why."""
+        self._say("stopped", what)
+        self.beat(force=True)
+
+    def _say(self, phase: Phase, what: str) -> None:
+        if (phase, what.partition(":")[0]) != (self._phase, self._what.partition(":")[0]):
+            self._since_s = self._clock()
+        self._phase, self._what = phase, what
+        self.beat()
+
+    def beat(self, *, force: bool = False) -> None:
+        """Write the heartbeat if it is time."""
+        now = self._clock()
+        if not force and now - self._beat_s < self._interval_s:
+            return
+        self._beat_s = now
+        self._write(
+            Heartbeat(
+                role=self._role,
+                pid=os.getpid(),
+                phase=self._phase,
+                what=self._what,
+                since_s=self._since_s,
+                beat_s=now,
+                figures=self.figures,
+            )
+        )

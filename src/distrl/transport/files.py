@@ -1,0 +1,369 @@
+"""The transport on files of one machine: what a run folder holds is what travels.
+
+Any number of processes may use it at the same time. Files appear whole or not at all (`experience.durable`); the index of
+episodes and the table of claims are SQLite, which wants a local disk.
+
+The table of claims says nothing of the past: a claim ends when its owner settles it, when its owner's next incarnation
+opens the table, or at its deadline, so a process that is killed holds nobody up for good. A session begins without claims.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from distrl.errors import StoreError
+from distrl.experience.durable import replace, storage_errors, sync_folder
+from distrl.experience.frames import FrameStore
+from distrl.experience.index import IndexRow, StoreStats
+from distrl.experience.store import Added, ExperienceStore
+from distrl.telemetry.heartbeat import Heartbeat
+from distrl.types import Trajectory
+
+if TYPE_CHECKING:  # torch is loaded only where weights are
+    from distrl.transport.weight_files import WeightsFolder
+
+KEEP_CHECKPOINTS = 2
+MANIFEST = "manifest.json"
+LOOK_EVERY_S = 1.0
+"""How often the budget that the supervisor writes down is read again."""
+
+
+class FileLayout:
+    """Where in a run folder what travels lies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.experience = path / "experience"
+        self.weights = path / "weights"
+        self.checkpoints = path / "checkpoints"
+        self.heartbeats = path / "heartbeats"
+        self.claims = self.heartbeats / "round.sqlite"
+        self.evaluations = path / "evaluations"
+        self.budget = path / "budget.json"
+
+
+class FileTransport:
+    """`transport.base.Transport` over one folder."""
+
+    def __init__(self, layout: FileLayout, *, keep_versions: int = 4) -> None:
+        self._layout, self._keep_versions = layout, keep_versions
+        self._budget = _CollectedTime(layout.budget)
+
+    @cached_property
+    def episodes(self) -> FileEpisodes:
+        """Trajectories, opened on first use."""
+        return FileEpisodes(self._layout.experience)
+
+    @cached_property
+    def frames(self) -> FrameStore:
+        """Screenshots, opened on first use."""
+        return FrameStore(self._layout.experience)
+
+    @cached_property
+    def weights(self) -> WeightsFolder:
+        """Policy versions."""
+        from distrl.transport.weight_files import WeightsFolder
+
+        return WeightsFolder(self._layout.weights, keep=self._keep_versions)
+
+    @cached_property
+    def heartbeats(self) -> FileHeartbeats:
+        """What roles are doing."""
+        return FileHeartbeats(self._layout.heartbeats)
+
+    @cached_property
+    def checkpoints(self) -> CheckpointFolder:
+        """The learner's state."""
+        return CheckpointFolder(self._layout.checkpoints)
+
+    @cached_property
+    def reports(self) -> FileReports:
+        """Evaluations."""
+        return FileReports(self._layout.evaluations)
+
+    def claims(self, owner: str, *, lifetime_s: float) -> FileClaims:
+        """The claims of one worker among those of all."""
+        return FileClaims(self._layout.claims, owner, lifetime_s=lifetime_s)
+
+    def collected_s(self) -> float:
+        """How long the run has been collecting, as its supervisor wrote it down."""
+        return self._budget.read()
+
+
+class FileEpisodes:
+    """Trajectories and their pictures in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = ExperienceStore(folder)
+        self._folder = folder
+        self._frames: FrameStore | None = None
+
+    def add(self, trajectory: Trajectory, frames: Mapping[str, bytes]) -> Added:
+        """Make the trajectory durable, its pictures first."""
+        if frames:
+            self._frames = self._frames or FrameStore(self._folder)
+            for picture in frames.values():
+                self._frames.put(picture)
+        return self.store.add(trajectory)
+
+    def after(self, seq: int, limit: int) -> list[IndexRow]:
+        """Up to `limit` rows behind the cursor, in order."""
+        return self.store.after(seq, limit)
+
+    def read(self, id: str) -> Trajectory:
+        """A trajectory, verified."""
+        return self.store.read(id)
+
+    def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
+        """How many episodes a version began, and the cursor to count on from."""
+        return self.store.count_of(version, worker=worker, after=after)
+
+    def stats(self, after: int = 0) -> StoreStats:
+        """Totals over the episodes that were played behind a cursor."""
+        return self.store.stats(after)
+
+    def recover(self) -> int:
+        """Index whole files that a killed process left without a row."""
+        return self.store.recover()
+
+    def close(self) -> None:
+        """Close the index."""
+        self.store.close()
+
+
+class FileHeartbeats:
+    """One small file per role, replaced with every beat."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Replace the role's file. Not synced: a heartbeat that is lost in a power cut is of no use to anyone."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{heartbeat.role}.json"
+        draft = path.with_suffix(".tmp")
+        try:
+            draft.write_bytes(msgspec.json.encode(heartbeat))
+            draft.replace(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+    def last(self, role: str) -> Heartbeat | None:
+        """A role's last heartbeat; None where there was none, or its file is damaged."""
+        try:
+            return msgspec.json.decode((self._folder / f"{role}.json").read_bytes(), type=Heartbeat)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+
+class CheckpointFolder:
+    """Checkpoints as folders that appear whole under their final name; a manifest holds the checksum of every file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, files: Mapping[str, bytes]) -> Path:
+        """Save durably; older checkpoints but one are removed."""
+        # A number of its own, never one that is taken: replacing a folder has a moment in which neither is there.
+        taken = self._paths()
+        name = f"{int(taken[-1].name) + 1 if taken else 0:08d}"
+        path, draft = self._folder / name, self._folder / f".{name}.partial"
+        manifest = msgspec.json.encode({file: sha256(data).hexdigest() for file, data in files.items()})
+        with storage_errors(self._folder):
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            for file, data in {**files, MANIFEST: manifest}.items():
+                replace(draft / file, data)
+            draft.rename(path)
+            sync_folder(self._folder)
+        for old in self._paths()[:-KEEP_CHECKPOINTS]:
+            shutil.rmtree(old, ignore_errors=True)
+        return path
+
+    def newest(self) -> dict[str, bytes] | None:
+        """The newest checkpoint that is whole; None where there was never one; `StoreError` where all are damaged."""
+        problems = []
+        for path in reversed(self._paths()):
+            try:
+                return read_checkpoint(path)
+            except StoreError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        return None
+
+    def _paths(self) -> list[Path]:
+        return sorted(self._folder.glob("[0-9]" * 8))
+
+
+def read_checkpoint(path: Path) -> dict[str, bytes]:
+    """The files of the checkpoint in this folder, verified."""
+    try:
+        manifest = msgspec.json.decode((path / MANIFEST).read_bytes(), type=dict[str, str])
+        files = {name: (path / Path(name).name).read_bytes() for name in manifest}
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    for name, data in files.items():
+        if sha256(data).hexdigest() != manifest[name]:
+            raise _damaged(path, f"the checksum of {name} differs")
+    return files
+
+
+def _damaged(path: Path, why: str) -> StoreError:
+    return StoreError(
+        f"checkpoint {path} is damaged: {why}",
+        expected=f"{MANIFEST} and the files that it names, as they were written",
+        fix=f"remove {path} to go on from the checkpoint before it, or start a new run",
+    )
+
+
+class FileReports:
+    """Evaluation reports, a JSON file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a report."""
+        return (self._folder / f"{name}.json").exists()
+
+    def write(self, name: str, report: msgspec.Struct) -> None:
+        """Keep a report."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        replace(self._folder / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
+
+
+class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has used so far, over all its sessions: time and restarts."""
+
+    wall_s: float = 0.0
+    collect_s: float = 0.0
+    """Of that, in which workers were collecting."""
+    busy_s: float = 0.0
+    """Device time, summed over the devices."""
+    device_s: float = 0.0
+    """Time that the devices were there while workers were collecting, summed over the devices."""
+    restarts: int = 0
+
+    @property
+    def device_utilisation(self) -> float:
+        """Share of their time in which devices were busy; 0 before there was any."""
+        return self.busy_s / self.device_s if self.device_s else 0.0
+
+
+def read_budget(path: Path) -> BudgetUsed:
+    """What had been used when it was last saved; nothing at all for a new run."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=BudgetUsed)
+    except FileNotFoundError:
+        return BudgetUsed()
+    except ValueError as error:
+        raise StoreError(
+            f"{path} is damaged: {error}",
+            expected="what the run wrote there",
+            fix=f"remove {path}: the run then counts its time from 0 again",
+        ) from error
+
+
+class _CollectedTime:
+    """How long a run has been collecting: what its supervisor wrote down, so that it outlives whoever asks."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
+        self._read_s, self._found_s = float("-inf"), 0.0
+
+    def read(self) -> float:
+        """Seconds, a few less than it is by now."""
+        now_s = self._clock()
+        if now_s - self._read_s >= LOOK_EVERY_S:
+            self._read_s, self._found_s = now_s, read_budget(self._path).collect_s
+        return self._found_s
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+BUSY_S = 30.0
+"""How long a process waits for another one's transaction before it gives up."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS claims (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    version INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    until_s REAL NOT NULL
+)
+"""
+_CLAIM = "INSERT INTO claims (version, owner, until_s) VALUES (?, ?, ?)"
+
+
+class FileClaims:
+    """The claims of one owner among those of all. At most one process may use a name at a time."""
+
+    def __init__(self, path: Path, owner: str, *, lifetime_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._owner, self._lifetime_s, self._clock = path, owner, lifetime_s, clock
+        with storage_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+            self._connection.execute("PRAGMA synchronous = OFF")
+        with self._transaction() as ask:
+            ask(_SCHEMA)
+            ask("DELETE FROM claims WHERE owner = ?", owner)  # of an earlier incarnation: nobody plays these any more
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def take(self, version: int, count: int, free: Callable[[], int]) -> list[int]:
+        """Claim up to `count` episodes of a version; the numbers of the claims, as many as were left.
+
+        `free` says how many are not delivered yet. It is asked while nobody else can claim or settle: an episode that is
+        delivered before it is settled is never missing from both counts.
+        """
+        with self._transaction() as ask:
+            now_s = self._clock()
+            ask("DELETE FROM claims WHERE until_s < ?", now_s)
+            ((playing,),) = ask("SELECT count(*) FROM claims WHERE version = ?", version)
+            granted = max(0, min(count, free() - int(playing)))
+            numbers = []
+            for _ in range(granted):
+                ask(_CLAIM, version, self._owner, now_s + self._lifetime_s)
+                numbers += [int(number) for (number,) in ask("SELECT last_insert_rowid()")]
+        return numbers
+
+    def settle(self, number: int) -> None:
+        """End one claim, and prolong the others of this owner; one whose deadline has passed is gone already."""
+        with self._transaction() as ask:
+            ask("DELETE FROM claims WHERE id = ?", number)
+            ask("UPDATE claims SET until_s = ? WHERE owner = ?", self._clock() + self._lifetime_s, self._owner)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Callable[..., list[tuple[int, ...]]]]:
+        def ask(statement: str, *values: object) -> list[tuple[int, ...]]:
+            return self._connection.execute(statement, values).fetchall()
+
+        with storage_errors(self._path.parent):
+            self._connection.execute("BEGIN IMMEDIATE")
+            ended_by = "ROLLBACK"
+            try:
+                yield ask
+                ended_by = "COMMIT"
+            finally:
+                self._connection.execute(ended_by)
+
+
+def forget_claims(path: Path) -> None:
+    """Remove the table and what belongs to it; for a session that begins, before anyone opens it."""
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink(missing_ok=True)

@@ -1,0 +1,147 @@
+"""Roles know their transport alone: a worker, the learner and the evaluator work together without a run folder."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from distrl.config.schema import Config
+from distrl.evaluation.report import Report
+from distrl.runtime.base import RoleContext
+from distrl.runtime.evaluator_role import Evaluator
+from distrl.runtime.factory import make_policy
+from distrl.runtime.learner_role import learn
+from distrl.runtime.worker_role import collect
+from distrl.transport.memory import MemoryTransport
+from support.learners import make_version, small_config
+from support.roles import a_context
+from support.rollouts import HANGS_S
+
+FAST: dict[str, Any] = {
+    "tasks": {"suite": "sim-start", "max_oracle_steps": 4},
+    "devices": {"per_worker": 2, "sim": {"latency": {"profile": "instant"}}},
+    "rollout": {"workers": 1, "drain_s": 0.01},
+    "evaluation": {"devices": 2, "episodes": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def _denormals() -> object:
+    """Roles flush denormal numbers, which other tests in this process need."""
+    yield
+    torch.set_flush_denormal(False)
+
+
+def config(**sections: dict[str, object]) -> Config:
+    return small_config(**{**FAST, **sections})
+
+
+def role(
+    name: str, folder: Path, settings: Config, transport: MemoryTransport, until: Callable[[], bool]
+) -> RoleContext:
+    """A role that comes to its end once something holds."""
+    return replace(a_context(name, folder, settings, transport=transport), stopping=until)
+
+
+def test_a_worker_stores_episodes_in_memory_with_the_weights_that_it_found_there(tmp_path: Path) -> None:
+    transport, settings = MemoryTransport(), config()
+    transport.weights.publish(make_policy(settings), make_version(4))
+    context = role("worker-0", tmp_path, settings, transport, lambda: transport.episodes.stats().episodes >= 5)
+    collect(context)
+    rows = transport.episodes.after(0, 1000)
+    assert len(rows) >= 5
+    assert {(row.version, row.worker) for row in rows} == {(4, "worker-0")}
+    assert all(transport.episodes.read(row.id).steps for row in rows)
+    last = transport.heartbeats.last("worker-0")
+    assert last is not None
+    assert last.figures["episodes"] == transport.episodes.stats().episodes
+    assert not (tmp_path / "experience").exists()
+
+
+def test_the_learner_learns_from_memory_and_publishes_and_saves_there(tmp_path: Path) -> None:
+    transport = MemoryTransport()
+    settings = config(
+        warm_start={"demonstrations": 4, "epochs": 1, "keep": True}, learner={**SMALL_LEARNER, "publish_every_s": 0.001}
+    )
+    first = a_context("learner", tmp_path, settings, transport=transport, turns=20)
+    learn(first)
+    newest = transport.weights.latest()
+    assert newest is not None
+    assert transport.checkpoints.newest() is not None
+    assert [row.source for row in transport.episodes.after(0, 9)] == ["demonstration"] * 4
+    assert transport.episodes.stats().episodes == 0, "demonstrations are no episodes"
+    learn(a_context("learner", tmp_path, settings, transport=transport, turns=3))
+    again = transport.weights.latest()
+    assert again is not None
+    assert again.version >= newest.version, "the next incarnation goes on from the checkpoint in memory"
+
+
+SMALL_LEARNER = {
+    "batch_trajectories": 3,
+    "first_update_episodes": 2,
+    "updates_per_episode": 1.0,
+    "checkpoint_every_s": 1000.0,
+}
+
+
+def test_a_worker_and_the_learner_exchange_episodes_and_weights_without_a_run_folder(tmp_path: Path) -> None:
+    transport = MemoryTransport(keep_versions=1000)
+    settings = config(warm_start={"demonstrations": 0}, learner={**SMALL_LEARNER, "publish_every_s": 0.05})
+    over, errors = threading.Event(), list[BaseException]()
+
+    def enough() -> bool:
+        versions = {row.version for row in transport.episodes.after(0, 100_000)}
+        return over.is_set() or len(versions) >= 3
+
+    def run(work: Callable[[RoleContext], None], name: str) -> None:
+        try:
+            work(role(name, tmp_path / name, settings, transport, enough))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            over.set()
+
+    roles = [threading.Thread(target=run, args=pair) for pair in ((learn, "learner"), (collect, "worker-0"))]
+    for thread in roles:
+        thread.start()
+    for thread in roles:
+        thread.join(HANGS_S)
+    over.set()
+    assert errors == []
+    assert not any(thread.is_alive() for thread in roles)
+    rows = transport.episodes.after(0, 100_000)
+    assert len({row.version for row in rows}) >= 3, "the worker took up new weights while it played"
+    learner, newest = transport.heartbeats.last("learner"), transport.weights.latest()
+    assert learner is not None
+    assert newest is not None
+    assert learner.figures["updates"] > 0
+    assert newest.version >= 2
+    assert learner.figures["episodes"] <= len(rows)
+    assert not list(tmp_path.glob("*/experience"))
+    assert not list(tmp_path.glob("*/weights"))
+
+
+def test_the_evaluator_reports_to_memory(tmp_path: Path) -> None:
+    transport, settings = MemoryTransport(), config()
+    version = transport.weights.publish(make_policy(settings), make_version(2))
+    context = a_context("evaluator", tmp_path, settings, transport=transport)
+    Evaluator(context).evaluate(version, 3, name="v000002")
+    report = transport.reports.held["v000002"]
+    assert isinstance(report, Report)
+    assert (report.n, report.policy_version, report.unknown) == (3, 2, 0)
+    assert context.heartbeat.figures["needs_s"] > 0
+
+
+def test_a_version_that_is_gone_is_skipped_where_there_are_newer_ones(tmp_path: Path) -> None:
+    transport, settings = MemoryTransport(keep_versions=1), config()
+    policy = make_policy(settings)
+    old = transport.weights.publish(policy, make_version(1))
+    transport.weights.publish(policy, make_version(2))
+    Evaluator(a_context("evaluator", tmp_path, settings, transport=transport)).evaluate(old, 1, name="v000001")
+    assert transport.reports.held == {}

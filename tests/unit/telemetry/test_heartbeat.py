@@ -1,0 +1,69 @@
+"""What a role says of itself, and when it is written down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
+from distrl.transport.files import FileHeartbeats
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def heard(folder: Path) -> Heartbeat:
+    heartbeat = FileHeartbeats(folder).last("learner")
+    assert heartbeat is not None
+    return heartbeat
+
+
+def test_a_role_is_heard_of_as_soon_as_it_lives(tmp_path: Path) -> None:
+    HeartbeatWriter(FileHeartbeats(tmp_path / "heartbeats").beat, "learner", interval_s=1.0, clock=Clock())
+    heartbeat = heard(tmp_path / "heartbeats")
+    assert (heartbeat.role, heartbeat.pid, heartbeat.phase, heartbeat.beat_s) == (
+        "learner",
+        os.getpid(),
+        "starting",
+        100.0,
+    )
+
+
+def test_a_heart_beats_at_most_once_per_interval(tmp_path: Path) -> None:
+    clock = Clock()
+    writer = HeartbeatWriter(FileHeartbeats(tmp_path).beat, "learner", interval_s=1.0, clock=clock)
+    clock.now_s += 0.5
+    writer.doing("training")
+    assert heard(tmp_path).phase == "starting"
+    clock.now_s += 0.5
+    writer.doing("training")
+    assert (heard(tmp_path).phase, heard(tmp_path).what, heard(tmp_path).beat_s) == ("doing", "training", 101.0)
+
+
+def test_since_is_kept_while_only_the_figures_behind_the_colon_change(tmp_path: Path) -> None:
+    clock = Clock()
+    writer = HeartbeatWriter(FileHeartbeats(tmp_path).beat, "learner", interval_s=0.0, clock=clock)
+    for number in range(3):
+        clock.now_s += 10.0
+        writer.waiting(f"episodes: {number} of 64")
+    assert (heard(tmp_path).since_s, heard(tmp_path).beat_s) == (110.0, 130.0)
+    writer.doing("episodes: 4 of 64")
+    assert heard(tmp_path).since_s == 130.0
+
+
+def test_the_last_word_is_always_written(tmp_path: Path) -> None:
+    writer = HeartbeatWriter(FileHeartbeats(tmp_path).beat, "learner", interval_s=1000.0, clock=Clock())
+    writer.figures["updates"] = 3
+    writer.stopped("finished")
+    assert (heard(tmp_path).phase, heard(tmp_path).figures) == ("stopped", {"updates": 3})
+
+
+def test_a_role_that_never_spoke_or_left_rubbish_is_not_heard(tmp_path: Path) -> None:
+    assert FileHeartbeats(tmp_path).last("worker-0") is None
+    (tmp_path / "worker-0.json").write_bytes(b'{"role": "wor')
+    assert FileHeartbeats(tmp_path).last("worker-0") is None

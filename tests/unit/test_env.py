@@ -1,0 +1,162 @@
+"""The Gymnasium environment keeps Gymnasium's contract and judges as everything else does."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import distrl
+from distrl.env import KINDS, to_action
+from distrl.errors import ConfigError, UsageError
+from distrl.tasks.sim.oracle import Oracle
+from distrl.types import Finish, Press, Tap, Task, TypeText, Wait
+
+TEST_TASK = "sim-general/test/00001"
+
+
+def kind(name: str, **parts: Any) -> dict[str, Any]:
+    return {"kind": KINDS.index(name), **parts}
+
+
+def test_it_passes_gymnasiums_own_checks_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(distrl.make_env("sim-general", seed=0), skip_render_check=True)
+
+
+def test_the_oracle_earns_one_and_everyone_else_nothing() -> None:
+    env = distrl.make_env("sim-general")
+    _, info = env.reset(options={"task": TEST_TASK})
+    oracle, total, over = Oracle(info["task"]), 0.0, False
+    while not over:
+        _, reward, terminated, truncated, info = env.step(oracle.act(info["observation"].elements))
+        total, over = total + reward, terminated or truncated
+    assert terminated
+    assert info["verdict"].success
+    assert total == 1.0
+    env.reset(options={"task": TEST_TASK})
+    _, reward, terminated, _, info = env.step(kind("complete"))
+    assert terminated
+    assert reward == 0.0
+    assert info["verdict"].false_completion
+
+
+def test_running_out_of_steps_truncates_with_a_verdict() -> None:
+    env = distrl.make_env("sim-general", seed=1)
+    _, info = env.reset()
+    limit = info["task"].max_steps
+    ends = [env.step(Wait())[2:4] for _ in range(limit)]
+    assert ends == [(False, False)] * (limit - 1) + [(False, True)]
+    with pytest.raises(UsageError, match="over"):
+        env.step(Wait())
+
+
+def test_random_actions_of_the_space_are_steps_and_never_errors() -> None:
+    env = distrl.make_env("sim-general", seed=2)
+    env.action_space.seed(2)
+    env.reset(options={"split": "tune"})
+    for _ in range(300):
+        observation, _, terminated, truncated, info = env.step(env.action_space.sample())
+        assert env.observation_space.contains(observation)
+        if terminated or truncated:
+            assert 0.0 <= info["verdict"].progress <= 1.0
+            env.reset(options={"split": "tune"})
+
+
+def test_the_same_seed_gives_the_same_task_and_another_seed_another() -> None:
+    def first(seed: int) -> Task:
+        task: Task = distrl.make_env("sim-general", seed=seed).reset()[1]["task"]
+        return task
+
+    assert first(3) == first(3)
+    assert len({first(seed).id for seed in range(5)}) > 1
+
+
+def test_a_touch_on_nothing_or_off_the_screen_is_an_invalid_step() -> None:
+    env = distrl.make_env("sim-general", seed=0)
+    env.reset()
+    *_, info = env.step(Tap(0.99, 0.01))
+    assert not info["performed"].valid
+    *_, info = env.step(Tap(7.0, 0.5))
+    assert "outside the screen" in info["performed"].why
+    assert [past.valid for past in info["observation"].recent] == [False, False]
+
+
+def test_a_kept_state_can_be_gone_back_to() -> None:
+    env = distrl.make_env("sim-general", seed=0)
+    before, info = env.reset()
+    kept = env.save_state()
+    env.step(Oracle(info["task"]).act(info["observation"].elements))
+    assert env.save_state() != kept
+    env.load_state(kept)
+    assert env.save_state() == kept
+    after, *_ = env.step(Wait())
+    assert len(after["elements"]) == len(before["elements"])
+
+
+def test_the_history_is_the_one_that_a_worker_would_show_typed_text_included() -> None:
+    env = distrl.make_env("sim-general", seed=0)
+    _, info = env.reset()
+    env.step(Press("home"))
+    *_, info = env.step(TypeText("tea"))
+    recent = info["observation"].recent
+    assert [(past.action, past.target) for past in recent] == [(Press("home"), ""), (TypeText("tea"), "tea")]
+
+
+def test_a_state_of_an_episode_that_ended_since_can_be_gone_back_to() -> None:
+    env = distrl.make_env("sim-general")
+    _, info = env.reset(options={"task": TEST_TASK})
+    kept = env.save_state()
+    assert env.step(Finish(status="impossible"))[2]
+    env.load_state(kept)
+    oracle, over, reward = Oracle(info["task"]), False, 0.0
+    elements = info["observation"].elements
+    while not over:
+        _, reward, over, truncated, info = env.step(oracle.act(elements))
+        assert not truncated
+        elements = info["observation"].elements
+    assert reward == 1.0
+
+
+def test_mappings_become_the_records_that_they_mean() -> None:
+    assert to_action(kind("tap", x=np.float32(0.25), y=0.5)) == Tap(0.25, 0.5)
+    assert to_action(kind("type", text="hello")) == TypeText("hello")
+    assert to_action(kind("home")) == Press("home")
+    assert to_action(kind("impossible")) == Finish(status="impossible")
+
+
+@pytest.mark.parametrize("bad", [{}, {"kind": 99}, {"kind": -1}, {"kind": "tap"}, {"kind": 0, "x": "left"}, 5])
+def test_what_is_no_action_is_refused_with_the_form_that_is(bad: Any) -> None:
+    with pytest.raises(UsageError, match="action_space"):
+        to_action(bad)
+
+
+def test_wrong_names_are_refused_before_anything_happens() -> None:
+    with pytest.raises(ConfigError, match="sim-general"):
+        distrl.make_env("sim-generel")
+    with pytest.raises(UsageError, match=r"try: .*rgb_array"):
+        distrl.make_env("sim-general", render_mode="human")
+    env = distrl.make_env("sim-general")
+    with pytest.raises(UsageError, match="reset"):
+        env.step(Wait())
+    with pytest.raises(UsageError, match=r"try: .*train"):
+        env.reset(options={"split": "trian"})
+    with pytest.raises(UsageError, match=r"(?s)task.*try: "):
+        env.reset(options={"tsk": TEST_TASK})
+
+
+def test_the_screen_is_drawn_as_an_array_only_where_asked_for() -> None:
+    env = distrl.make_env("sim-general", seed=0, render_mode="rgb_array")
+    env.reset()
+    frame = env.render()
+    assert frame is not None
+    assert frame.shape == (720, 360, 3)
+    assert frame.dtype == np.uint8
+    assert frame.std() > 0
+    plain = distrl.make_env("sim-general", seed=0)
+    plain.reset()
+    assert plain.render() is None

@@ -126,7 +126,9 @@ def _check_signature(kind: Kind, name: str, found: Callable[..., Any], arguments
         inspect.signature(found).bind(*arguments)
     except (TypeError, ValueError) as error:
         wanted = "its settings" if len(arguments) == 1 else f"its settings and a {type(arguments[1]).__name__}"
-        raise wrong_type(kind, name, f"a callable that cannot be called so: {error}", f"one that takes {wanted}") from None
+        raise wrong_type(
+            kind, name, f"a callable that cannot be called so: {error}", f"one that takes {wanted}"
+        ) from None
 
 
 def _options_table(kind: Kind) -> str:
@@ -168,7 +170,7 @@ def _entry_points(kind: Kind) -> dict[str, str]:
 def _attribute(setting: str, path: str) -> object:
     module_name, _, attribute = path.partition(":")
     if "" not in sys.path:  # a console script does not look into the folder that it was started in; `python -m` does
-        sys.path.insert(0, "")
+        sys.path.append("")  # last: nothing that lies there by chance takes the place of an installed package
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:

@@ -227,7 +227,11 @@ class RewardCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The device ends and rewards the episode itself, as web pages do."""
 
     at_least: float = 1.0
-    """Sum of the rewards that counts as success."""
+    """Sum of the rewards that counts as success; above 0, which every episode has."""
+
+    def __post_init__(self) -> None:
+        if self.at_least <= 0:
+            raise nothing_to_check(f"a RewardCheck of at least {self.at_least:g}")
 
 
 class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):

@@ -107,14 +107,14 @@ def test_answers_of_weights_that_the_adapters_did_not_make_are_noticed() -> None
 def test_the_pages_show_the_figures_of_the_results_file_at_every_batch_size() -> None:
     root = Path(__file__).parents[2]
     kept = json.loads((root / "docs" / "results" / "vlm.json").read_text(encoding="utf-8"))
-    readme, page = ((root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/vlm.md"))
+    results, page = ((root / "docs" / name).read_text(encoding="utf-8") for name in ("results/README.md", "vlm.md"))
     for row in kept["by_batch"]:
         ours, stock = row["decisions_per_s"], row["stock_decisions_per_s"]
-        assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in readme
+        assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in results
         share = kept["matrix_rate_share"] * ours / kept["by_batch"][-1]["decisions_per_s"]
         speed = f"| {stock:.1f} | {ours:.1f} | {ours / stock:.1f} × | {100 * share:.0f} % |"
         assert f"| decisions per second, batch {row['batch']} {speed}" in page
     ours, stock = kept["train_samples_per_s"], kept["stock_train_samples_per_s"]
     share = 100 * kept["train_matrix_rate_share"]
-    assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in readme
+    assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in results
     assert f"| {stock:.1f} | {ours:.1f} | {ours / stock:.1f} × | {share:.0f} % |" in page

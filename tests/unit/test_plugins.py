@@ -195,6 +195,15 @@ def test_a_module_in_the_folder_that_distrl_is_started_in_is_found(
 # --- what is refused
 
 
+def test_two_devices_of_one_name_are_refused(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        GOOD
+        + "\n\ndef twins(settings, fleet):\n    return devices(settings, fleet)[:1] * 2\n\ntwins.Settings = Options\n",
+    )
+    assert "several devices of one name: worker-0/phone-0, worker-0/phone-0" in refusal("devices", "bad:twins")
+
+
 @pytest.mark.parametrize(("kind", "context"), [("devices", "Fleet"), ("policies", "PolicyContext"), ("judges", "")])
 def test_a_plug_in_that_takes_other_arguments_is_refused(kind: plugins.Kind, context: str, tmp_path: Path) -> None:
     write(tmp_path, "def make(one, two, three):\n    return None\n")

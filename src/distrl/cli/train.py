@@ -77,7 +77,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
         )
     folder = open_run(args.resume)
     config = settings_to_resume(folder, args.overrides)
-    _check_tasks(config)
+    check_settings(config)
     check_model(config)
     check_devices(config)
     _refuse_finished(folder, config)

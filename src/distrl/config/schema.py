@@ -1,8 +1,8 @@
 """Every setting of a run: one struct per section, one line of meaning under each field.
 
 The text under a field is its documentation: `docs/configuration.md` and `distrl config show` are made from it.
-Limits are part of the types, so a value out of range is refused wherever it comes from. The larger families have files
-of their own, `devices.py`, `policies.py` and `algorithms.py`; all names can be imported from here.
+Limits are part of the types, so a value out of range is refused wherever it comes from. The sections that choose a
+kind (devices, policy, algorithm) are in `kinds.py`; all names can be imported from here.
 """
 
 from __future__ import annotations

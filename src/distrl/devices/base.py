@@ -123,4 +123,8 @@ def find_devices(devices: DevicesConfig, fleet: Fleet) -> list[Device]:
     made = plugins.make("devices", devices.kind, tables, devices.options, fleet)
     if not isinstance(made, Sequence) or not made:
         raise plugins.wrong_type("devices", devices.kind, f"{made!r:.80}", "a list of one or more devices")
-    return [plugins.check_type("devices", devices.kind, device, Device) for device in made]  # type: ignore[type-abstract]
+    found = [plugins.check_type("devices", devices.kind, device, Device) for device in made]  # type: ignore[type-abstract]
+    if len({device.name for device in found}) < len(found):
+        names = ", ".join(device.name for device in found[:4])
+        raise plugins.wrong_type("devices", devices.kind, f"several devices of one name: {names}", "a name for each")
+    return found

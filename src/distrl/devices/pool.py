@@ -218,7 +218,7 @@ class DevicePool:
         """Count a failure; the seconds to wait before the next restart."""
         limits = slot.limits
         slot.failures += 1
-        reason = reason.splitlines()[0]
+        reason = (reason.splitlines() or ["it missed a deadline"])[0]
         if slot.failures >= limits.quarantine_after:
             wait_s = limits.quarantine_s
             self._mark(slot, Health.QUARANTINED, f"the end of its quarantine: {reason}", wait_s)

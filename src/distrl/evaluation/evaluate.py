@@ -34,6 +34,7 @@ from distrl.types import Decision, Ending, EndState, Observation, Split, Task, T
 
 TEMPERATURE = 0.5
 """Of the choices in an evaluation: likelier than in training, but a loop is not repeated for ever."""
+BEAT_S = 0.25
 TRIES = 2
 """Attempts at a task, where the device is lost in the first."""
 LEASE_S, LONGEST_LEASE_S = 1.0, 600.0
@@ -68,9 +69,10 @@ def evaluate(policy: Policy[Any], tasks: Iterable[Task], how: Evaluation) -> lis
 
 
 async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> list[Trajectory]:
-    devices = how.devices()[: len(tasks)]
+    made = how.devices()
+    devices = made[: len(tasks)]
     how.needs(deadline_s(how.config, len(tasks), devices))
-    pool = DevicePool(devices)
+    pool = DevicePool(made)  # all of them, so that all are closed
     batching = Batching(batch_size=len(devices), batch_wait_s=0.0, temperature=how.temperature, seed=how.seed)
     batcher = Batcher(policy, None, batching)
     batcher.version = how.version
@@ -80,14 +82,22 @@ async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> 
     playing = [
         asyncio.create_task(_lane(queue, pool, batcher, how, done), name=f"lane {n}") for n in range(len(devices))
     ]
+    beating = asyncio.create_task(_beat(how, done), name="heartbeat")
     try:
-        await all_or_first_error(playing, deciding)
+        await all_or_first_error(playing, deciding, beating)
     finally:
-        for task in (deciding, *playing):
+        for task in (deciding, beating, *playing):
             task.cancel()
-        await asyncio.gather(deciding, *playing, return_exceptions=True)
+        await asyncio.gather(deciding, beating, *playing, return_exceptions=True)
         await pool.close()
     return done
+
+
+async def _beat(how: Evaluation, done: list[Trajectory]) -> None:
+    """Say how far it is, also while all lanes wait for devices or verdicts."""
+    while True:
+        how.beat(len(done))
+        await asyncio.sleep(BEAT_S)
 
 
 async def _lane(

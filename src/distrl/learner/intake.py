@@ -53,7 +53,7 @@ class Intake:
         trajectory = self._store.read(id)
         if trajectory.source == "played":
             trajectory = misjudged(trajectory, self._config.data.outcome_flip)
-        if trajectory.ending.is_terminal and not trajectory.verdict.known:
+        if not trajectory.verdict.known and not trajectory.ending.is_error:
             self.counts = replace(self.counts, unjudged=self.counts.unjudged + 1)
             return trajectory
         self._add(trajectory)

@@ -134,12 +134,21 @@ class Outbox:
     async def run(self) -> None:
         """Store what comes, until `finish`; a store that refuses ends this with its error."""
         await self._hand_over_spool()
-        while (entry := await self._queue.get()) is not None:
+        while (entry := await self._next()) is not None:
             await self._keep(*entry)
             self.num_waiting -= 1
             if not self.is_full:
                 self._has_place.set()
         await self._hand_over_spool()
+
+    async def _next(self) -> tuple[Trajectory, Frames, float] | None:
+        """The next trajectory; while something is spooled, the store is tried again meanwhile."""
+        while self.num_spooled:
+            try:
+                return await asyncio.wait_for(self._queue.get(), POLL_S)
+            except TimeoutError:
+                await self._hand_over_spool()
+        return await self._queue.get()
 
     async def _keep(self, trajectory: Trajectory, frames: Frames, since_s: float) -> None:
         await self._hand_over_spool()

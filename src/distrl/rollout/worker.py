@@ -37,7 +37,7 @@ from distrl.rollout.rounds import Claim, LockStep, NoRounds, Rounds
 from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, VersionRate
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.transport.base import EpisodeSink, EventSink
-from distrl.types import Ending, Trajectory
+from distrl.types import Trajectory
 
 LEASE_DEADLINE_S = 1.0
 """Short, so that a worker that is told to stop does not wait for a device that is long in coming back."""
@@ -45,6 +45,8 @@ HELD_BACK_POLL_S = 0.02
 """How long a worker that may start nothing waits before it asks again, once for all its devices."""
 USUAL_EPISODES = 64
 """Episodes whose median duration counts as usual."""
+JUDGE_MARGIN_S = 5.0
+"""What a judge that is past its deadline may take to close what it has open."""
 HURRY_S = 2.0
 """After running episodes are cut, how long a device that is in the middle of something may still take."""
 
@@ -179,7 +181,7 @@ class Worker:
         """Also where something else has failed: what was finished is stored, unless it is the store that failed."""
         judging = asyncio.gather(*self._judging, return_exceptions=True)
         # A store that has failed takes nothing any more, and those who wait to hand something over would wait for ever.
-        limit_s = self._parts.judge_deadline_s
+        limit_s = self._parts.judge_deadline_s + JUDGE_MARGIN_S
         rest: set[asyncio.Future[object]] = {asyncio.ensure_future(judging), asyncio.ensure_future(storing)}
         await asyncio.wait(rest, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         self._outbox.finish()
@@ -299,6 +301,7 @@ class Worker:
         if played.trajectory is None:
             return False
         self._walls_s.append(played.trajectory.wall_s)
+        self._parts.log.write("finished", id=played.trajectory.id)
         await self._judges.acquire()
         judging = asyncio.create_task(self._judge_and_keep(played.trajectory, claim), name="verdict")
         self._judging.add(judging)
@@ -322,12 +325,12 @@ class Worker:
             parts.log.write("unjudged", id=trajectory.id, why=verdict.reason)
         judged = replace(with_verdict(trajectory, verdict), worker=parts.name)
         judged = replace(judged, priority=parts.first_priority(judged))
-        parts.log.write("finished", id=judged.id)
-        self._claimed[judged.id] = claim
-        await self._outbox.put(judged, self._pictures_of(judged))
+        # Before the episode itself: once that is stored, its round may be over and its learner may go on.
         relabelled = parts.relabeller.relabel(judged) if parts.relabeller is not None else None
         if relabelled is not None:
             await self._outbox.put(relabelled, self._pictures_of(relabelled))
+        self._claimed[judged.id] = claim
+        await self._outbox.put(judged, self._pictures_of(judged))
 
     def _pictures_of(self, trajectory: Trajectory) -> dict[str, bytes]:
         """The pictures of a trajectory that are not stored yet."""
@@ -354,7 +357,7 @@ class Worker:
             counts.recent.append(trajectory.verdict.success)
         counts.steps += len(trajectory.steps)
         counts.invalid += sum(not step.valid for step in trajectory.steps)
-        counts.truncated += trajectory.ending in (Ending.TIME_LIMIT, Ending.DEVICE_LOST)
+        counts.truncated += trajectory.ending.is_truncated
 
     def health(self) -> dict[str, int]:
         """How many devices are in which state."""

@@ -41,6 +41,8 @@ FIXED = {
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
 FREE = (
     "tasks.rename_share",
+    "judge.deadline_s",
+    "judge.at_once",
     "policy.device",
     "policy.pointer.word_swap_share",
     "policy.pixel.jitter",

@@ -162,7 +162,7 @@ class Session:
         self._phase = "finishing"
         for worker in workers:
             self._runtime.ask_to_finish(worker, needed=False)
-        until_s = self._clock() + WORKER_END_S
+        until_s = self._clock() + self._worker_end_s()
         for worker in workers:
             self._await(worker, until_s)
         self._store.recover()  # what a worker that was killed just now had written and not yet entered
@@ -178,6 +178,11 @@ class Session:
             self._turn()
             until_s = max(until_s, started_s + self._needs_s(role))
         self._runtime.kill(role, "the run is being stopped" if unless() else "it did not end in time")
+
+    def _worker_end_s(self) -> float:
+        """What a worker may need to end: running episodes, their verdicts, and what waits to be stored."""
+        config = self._config
+        return WORKER_END_S + config.rollout.drain_s + 2 * config.judge.deadline_s
 
     def _needs_s(self, role: str) -> float:
         """How long a role says that its present work may take, such as an evaluation; 0: it does not say."""

@@ -64,7 +64,7 @@ class RewardJudge:
             )
         success = reward >= check.at_least
         reason = f"the device gave {reward:g}, asked for {check.at_least:g}"
-        share = reward / check.at_least if check.at_least > 0 else float(success)
+        share = reward / check.at_least
         claimed = attempt.claim is not None and attempt.claim.status == "complete"
         return Verdict(
             outcome="success" if success else "failure",
@@ -109,9 +109,18 @@ async def judge_attempt(judge: Judge, attempt: Attempt, *, deadline_s: float) ->
         return Verdict(outcome="unknown", reason="a fault ended the episode")
     try:
         async with asyncio.timeout(deadline_s) as deadline:
-            return await judge.judge(attempt)
-    except (
-        Exception
-    ) as error:  # whatever a judge raises (a model's API, a stranger's code), it costs this verdict alone
+            return _checked(await judge.judge(attempt))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # whoever waits for the verdict is being stopped
+        return Verdict(outcome="unknown", reason="the judge cancelled itself")
+    except Exception as error:  # a judge may raise anything (a model's API, your code): it costs this verdict alone
         late, failed = f"took over {deadline_s:g} s", f"failed: {type(error).__name__}: {str(error)[:300]}"
         return Verdict(outcome="unknown", reason=f"the judge {late if deadline.expired() else failed}")
+
+
+def _checked(found: object) -> Verdict:
+    if not isinstance(found, Verdict):
+        raise TypeError(f"a judge has to return a Verdict, and this one returned {found!r:.80}")
+    return found

@@ -33,7 +33,7 @@ METRICS: dict[str, Metric] = {
         _metric("worker/steps", "steps", "steps of these episodes", "rises steadily"),
         _metric("worker/invalid/share", "share", "steps that the device refused", "below 0.1, falling"),
         _metric("worker/losses", "count", "devices lost during an episode", "near 0 without faults"),
-        _metric("worker/truncated", "episodes", "episodes ended by the time limit or by a lost device; they are bootstrapped and used", "a small share of the episodes"),
+        _metric("worker/truncated", "episodes", "episodes that a limit on steps or time cut off; they are bootstrapped and used", "a small share of the episodes"),
         _metric("worker/unjudged", "episodes", "episodes whose judge failed or missed its deadline; they are stored, and nothing is learnt from them", "0"),
         _metric("worker/judging", "episodes", "episodes that wait for their verdict", "below judge.at_once; at that number new episodes wait"),
         _metric("worker/relabelled", "episodes", "failures stored once more as a success at another task, with data.hindsight", "rises, more slowly as success rises"),

@@ -149,6 +149,22 @@ def test_the_spool_is_handed_over_at_the_end_also_where_nothing_more_comes(tmp_p
     asyncio.run(scene())
 
 
+def test_the_spool_is_handed_over_as_soon_as_the_store_answers_though_nothing_more_comes(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(tmp_path)
+        running = asyncio.create_task(made.outbox.run())
+        made.sink.close()
+        await made.put("a")
+        await until(lambda: made.outbox.num_spooled == 1)
+        made.sink.open()
+        await until(lambda: made.told == ["a"])
+        assert made.outbox.num_spooled == 0
+        made.outbox.finish()
+        await running
+
+    asyncio.run(scene())
+
+
 def test_what_one_process_left_in_its_spool_the_next_one_hands_over_first(tmp_path: Path) -> None:
     left = Spool(tmp_path, capacity=9)
     left.put(make_trajectory("a"), {"frame of a": b"a"})

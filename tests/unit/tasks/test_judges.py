@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -60,11 +61,33 @@ def test_a_reward_that_is_large_enough_is_a_success(reward: float, outcome: str,
     assert found.reason == f"the device gave {reward:g}, asked for 2"
 
 
-@pytest.mark.parametrize(("reward", "success"), [(0.0, True), (-0.5, False)])
-def test_a_task_that_asks_for_no_reward_has_no_share_of_it(reward: float, success: bool) -> None:
-    task = replace(TASK, check=RewardCheck(at_least=0.0))
-    found = verdict(RewardJudge(), attempt(task, reward=reward))
-    assert (found.success, found.progress) == (success, float(success))
+@pytest.mark.parametrize("at_least", [0.0, -0.5])
+def test_a_reward_that_every_episode_has_is_nothing_to_check(at_least: float) -> None:
+    with pytest.raises(TaskError, match="has nothing to check"):
+        RewardCheck(at_least=at_least)
+
+
+class Careless:
+    """A judge that returns or raises what no judge should."""
+
+    def __init__(self, answer: Callable[[], Any]) -> None:
+        self._answer = answer
+
+    async def judge(self, attempt: Attempt) -> Verdict:
+        found: Verdict = self._answer()
+        return found
+
+
+def cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(lambda: None, "has to return a Verdict"), (cancelled, "the judge cancelled itself")]
+)
+def test_a_judge_that_answers_wrongly_costs_its_verdict_alone(answer: Callable[[], Any], why: str) -> None:
+    found = asyncio.run(judge_attempt(Careless(answer), attempt(), deadline_s=5.0))
+    assert (found.outcome, why in found.reason) == ("unknown", True)
 
 
 def test_a_claim_that_the_device_does_not_pay_for_is_a_false_completion() -> None:

@@ -3,19 +3,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-LATER_TESTS := $(wildcard tests/integration tests/e2e)
+LATER_TESTS := $(wildcard tests/e2e tests/integration)
+# Whole files to each of two processes, in the order of collection: tests/conftest.py has the longest ones first.
+IN_PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 MEND = look at what pip says above: mostly the network or the disk. Then the same command again, which goes on from here
 failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
-.PHONY: help train test check unit integration docs clean
+.PHONY: help train test check unit integration docs site wheel clean
 
 help:
 	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
 	@echo "make test    everything below, then the integration and end-to-end tests"
 	@echo "make check   format, lint, types and the import law"
 	@echo "make unit    unit tests"
-	@echo "make docs    write docs/configuration.md, metrics.md and dialects.md anew from the code"
+	@echo "make docs    write docs/configuration.md, metrics.md, dialects.md and the matrix of faults.md anew from the code, then the site"
+	@echo "make site    build the documentation site into build/site; a warning is an error"
+	@echo "make wheel   build the package into build/dist"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
 train: $(READY)
@@ -37,7 +41,7 @@ unit: $(READY)
 
 integration: $(READY)
 	@echo "== integration and end-to-end tests: $(or $(LATER_TESTS),none)"
-	@$(if $(LATER_TESTS),$(BIN)/pytest $(LATER_TESTS),true)
+	@$(if $(LATER_TESTS),$(BIN)/pytest $(IN_PARALLEL) $(LATER_TESTS),true)
 
 docs: $(READY)
 	@echo "== writing docs/configuration.md"
@@ -49,6 +53,18 @@ docs: $(READY)
 	@echo "== writing docs/dialects.md"
 	@$(BIN)/python -m distrl.policies.dialects.reference > docs/dialects.md.new
 	@mv docs/dialects.md.new docs/dialects.md
+	@echo "== writing the fault matrix of docs/faults.md"
+	@$(BIN)/python -m distrl.bench.system.faults docs/faults.md
+	@$(MAKE) --no-print-directory site
+
+site: $(READY)
+	@echo "== building the site: build/site/index.html"
+	@# Not --quiet: it also hides warnings from --strict.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel: $(READY)
+	@echo "== building the package: build/dist"
+	@$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation -w build/dist .
 
 clean:
 	@echo "== removing .venv and caches"
@@ -63,5 +79,5 @@ $(READY): pyproject.toml constraints.txt
 	@echo "   2 of 3: installing torch: the largest part; nothing is printed meanwhile"
 	@$(INSTALL) torch || { $(call failed,2,$(MEND)); }
 	@echo "   3 of 3: installing the other packages and distrl itself"
-	@$(INSTALL) -e ".[train,vlm,bench,dev]" || { $(call failed,3,$(MEND)); }
+	@$(INSTALL) -e ".[train,vlm,bench,tensorboard,dev,docs]" || { $(call failed,3,$(MEND)); }
 	@touch $@

@@ -1,8 +1,29 @@
-"""For all tests: examples may take as long as a busy machine needs, because tests do not time."""
+"""For all tests: examples may take as long as a busy machine needs, because tests do not time; the longest files come first."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+import sys
+from collections.abc import Iterator
 
-settings.register_profile("distrl", deadline=None)
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distrl")
+
+LONGEST = ("test_train_faults.py", "test_vlm_run.py", "test_fault_matrix.py")
+"""Files of minutes: begun last, one of them would run alone at the end while the other process has nothing left."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; all others stay in order."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+@pytest.fixture(autouse=True)
+def denormals() -> Iterator[None]:
+    """Give denormal numbers back after each test: roles flush them to zero, and hypothesis draws them."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_flush_denormal(False)

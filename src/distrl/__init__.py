@@ -1,23 +1,64 @@
 """distrl: train agents that operate phones, with workers and a learner that never wait for each other.
 
-Importing it is cheap: torch, numpy and Pillow are loaded by what needs them.
+The names below are the public Python API. Importing the package is cheap: torch, numpy and Pillow are loaded by what needs them.
 """
 
 from __future__ import annotations
 
+import logging
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from distrl.api import Run, TrainedPolicy, evaluate, load_policy, open_run, train
+    from distrl.config.schema import Config
     from distrl.env import PhoneEnv, make_env
+    from distrl.evaluation.film import make_gif, make_strip
+    from distrl.evaluation.report import Report
 
-__all__ = ["PhoneEnv", "__version__", "make_env"]
+__all__ = [
+    "Config",
+    "PhoneEnv",
+    "Report",
+    "Run",
+    "TrainedPolicy",
+    "__version__",
+    "evaluate",
+    "load_policy",
+    "make_env",
+    "make_gif",
+    "make_strip",
+    "open_run",
+    "train",
+]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "distrl.config.schema",
+    "PhoneEnv": "distrl.env",
+    "Report": "distrl.evaluation.report",
+    "Run": "distrl.api",
+    "TrainedPolicy": "distrl.api",
+    "evaluate": "distrl.api",
+    "load_policy": "distrl.api",
+    "make_env": "distrl.env",
+    "make_gif": "distrl.evaluation.film",
+    "make_strip": "distrl.evaluation.film",
+    "open_run": "distrl.api",
+    "train": "distrl.api",
+}
+"""The module of each public name, loaded on first use."""
+
+# As libraries do: records go nowhere until whoever uses the library says where.
+logging.getLogger("distrl").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> object:
-    """Load the Gymnasium environment on first use."""
-    if name in ("PhoneEnv", "make_env"):
-        from distrl import env
-
-        return getattr(env, name)
+    """Load what is asked for on first use."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'distrl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

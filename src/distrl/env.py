@@ -1,8 +1,14 @@
-"""A simulated phone as a Gymnasium environment, for those who know `reset` and `step`.
+"""A phone as a Gymnasium environment, for those who know `reset` and `step`.
 
     env = distrl.make_env("sim-general", seed=0)
     observation, info = env.reset(options={"task": "sim-general/test/00000"})
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
+Importing this module registers an id for each suite: `gymnasium.make("distrl/sim-general-v0")`. Without an import,
+`gymnasium.make("distrl.env:distrl/sim-general-v0")` does both.
+
+Without `config` the device is a simulated phone without delays, whose calls return at once. With it, device, judge and suite
+are those of the configuration, plug-ins and Androids too; their calls block, each with the device's own deadlines.
 
 Actions come as a mapping of the action space or as a record of `distrl.types`. The observation holds plain Gymnasium
 values; `info["observation"]` is the same as the record that policies see. The reward is 1 for an episode that ends in
@@ -13,18 +19,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from distrl.config.schema import NO_PERTURBATIONS, DevicesConfig, JudgeConfig, PerturbationConfig, SimConfig
-from distrl.devices.base import Fleet, find_devices
+from distrl import plugins
+from distrl.config.load import load_config
+from distrl.config.schema import (
+    NO_PERTURBATIONS,
+    Config,
+    DevicesConfig,
+    PerturbationConfig,
+    SimConfig,
+    TasksConfig,
+)
+from distrl.devices.base import Device, Fleet, find_devices
 from distrl.errors import UsageError, closest
-from distrl.rollout.stepping import SteppedEpisode
-from distrl.tasks.base import SPLITS, find_task, suite, unknown_split
+from distrl.rollout.stepping import Drive, EventLoopThread, SteppedEpisode, drive
+from distrl.tasks.base import SPLITS, find_suite, find_task, suite, unknown_split
 from distrl.tasks.judges import find_judge
 from distrl.types import (
     Action,
@@ -32,6 +50,7 @@ from distrl.types import (
     LongPress,
     Observation,
     Press,
+    SettingValue,
     Split,
     Swipe,
     Tap,
@@ -53,39 +72,65 @@ EDGE = 0.999
 PlainAction = Mapping[str, Any]
 PlainObservation = dict[str, Any]
 Info = dict[str, Any]
+Settings = str | PathLike[str] | Mapping[str, SettingValue] | Config | None
+"""A TOML file, a mapping with dotted keys, a `Config`, or None."""
 
 
 def make_env(
-    name: str = "sim-general",
+    name: str | None = None,
     *,
     seed: int | None = None,
     render_mode: str | None = None,
-    perturbations: PerturbationConfig = NO_PERTURBATIONS,
+    perturbations: PerturbationConfig | None = None,
+    config: Settings = None,
 ) -> PhoneEnv:
-    """An environment over the tasks of a suite; `perturbations` are how often its phones misbehave."""
-    return PhoneEnv(name, seed=seed, render_mode=render_mode, perturbations=perturbations)
+    """An environment over the tasks of a suite.
+
+    Without `config` the suite is `name` ("sim-general"), the device a simulated phone, and `perturbations` are how often it
+    misbehaves. With it, device and judge are those that the configuration names, and so is the suite where `name` is None.
+    """
+    return PhoneEnv(name, seed=seed, render_mode=render_mode, perturbations=perturbations, config=config)
+
+
+def _resolve(name: str | None, perturbations: PerturbationConfig | None, config: Settings) -> Config:
+    """The configuration that is meant, with the suite that is meant."""
+    if config is None:
+        devices = DevicesConfig(sim=SimConfig(perturbations=perturbations or NO_PERTURBATIONS))
+        return Config(devices=devices, tasks=TasksConfig(suite=name or "sim-general"))
+    if perturbations is not None:
+        fix = "set devices.sim.perturbations in the configuration"
+        raise UsageError("make_env was given config and perturbations", expected="one of them", fix=fix)
+    if isinstance(config, Mapping):
+        config = load_config(None, config)
+    elif not isinstance(config, Config):
+        config = load_config(Path(config))
+    return config if name in (None, config.tasks.suite) else replace(config, tasks=TasksConfig(suite=str(name)))
 
 
 class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
-    """One simulated phone that plays one task per episode."""
+    """One device that plays one task per episode."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 2}  # noqa: RUF012 - Gymnasium reads a plain dict
 
     def __init__(
         self,
-        name: str,
+        name: str | None = None,
         *,
         seed: int | None = None,
         render_mode: str | None = None,
-        perturbations: PerturbationConfig = NO_PERTURBATIONS,
+        perturbations: PerturbationConfig | None = None,
+        config: Settings = None,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             seen = f"render_mode {render_mode!r} is unknown"
             raise UsageError(seen, expected='None or "rgb_array"', fix='render_mode="rgb_array"')
-        self.suite, self.render_mode, self._seed = suite(name), render_mode, seed
-        devices = DevicesConfig(sim=SimConfig(perturbations=perturbations))
-        (self._device,) = find_devices(devices, Fleet(owner="env", count=1, seed=0, purpose="evaluation"))
-        self._judge = find_judge(JudgeConfig())
+        meant = _resolve(name, perturbations, config)
+        self.suite, self.render_mode, self._seed = find_suite(meant.tasks), render_mode, seed
+        fleet = Fleet(owner="env", count=1, seed=0, purpose="evaluation")
+        self._device, *_ = find_devices(meant.devices, fleet)
+        self._judge = find_judge(meant.judge)
+        self._loop = _event_loop(self._device, judge_s=meant.judge.deadline_s) if config is not None else None
+        self._drive: Drive = self._loop or drive
         self.action_space = _action_space()
         self.observation_space = _observation_space()
         self._episode: SteppedEpisode | None = None
@@ -95,7 +140,8 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         """Begin `options["task"]` (an id or a Task), or a task drawn from `options["split"]` ("train")."""
         super().reset(seed=self._seed if seed is None else seed)
         self._seed = None
-        self._episode = SteppedEpisode(self._device, self._choose(options or {}), history=HISTORY)
+        task = self._choose(options or {})
+        self._episode = SteppedEpisode(self._device, task, history=HISTORY, drive=self._drive)
         self._seen = self._episode.observe()
         return self._shown()
 
@@ -123,6 +169,14 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         picture = Image.open(BytesIO(self._running().capture(screenshot=True).screenshot))
         return np.asarray(picture.convert("RGB"), dtype=np.uint8)
 
+    def close(self) -> None:
+        """Release the device; doing it twice changes nothing."""
+        if self._loop is not None:
+            self._loop(self._device.close())
+            self._loop.close()
+            self._loop = None
+        super().close()
+
     def save_state(self) -> bytes:
         """The whole phone as it is: keep it, compare it, or give it to `load_state`."""
         return self._running().save_state()
@@ -145,7 +199,8 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
             raise UsageError(f"reset has no option {unknown[0]!r}", expected=known, fix=fix)
         task = options.get("task")
         if isinstance(task, str):
-            return find_task(suite(task.partition("/")[0]), task)
+            named = task.partition("/")[0]
+            return find_task(self.suite if named == self.suite.name else suite(named), task)
         return task if isinstance(task, Task) else self._draw(options.get("split", "train"))
 
     def _draw(self, split: Split) -> Task:
@@ -160,14 +215,21 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         return plain, {"observation": seen, "task": self._running().task}
 
 
+def _event_loop(device: Device, *, judge_s: float) -> EventLoopThread:
+    times = device.times
+    deadline_s = max(times.boot_s + times.reset_s, times.step_s, judge_s)
+    return EventLoopThread(name=f"environment on {device.name}", deadline_s=deadline_s)
+
+
 def to_action(plain: PlainAction) -> Action:
     """The record of an action that is given as a mapping; parts that its kind does not need may be left out."""
     try:
-        kind = dict(enumerate(KINDS))[int(plain["kind"])]
+        named = plain["kind"]
+        kind = named if isinstance(named, str) and named in KINDS else dict(enumerate(KINDS))[int(named)]
         x, y, to_x, to_y = (float(plain.get(name, 0.5)) for name in ("x", "y", "to_x", "to_y"))
         text = str(plain.get("text", ""))
     except (KeyError, TypeError, ValueError, AttributeError):
-        expected = "a mapping with kind 0 to 9 and x, y, to_x, to_y, text as needed, or a record of distrl.types"
+        expected = f"a mapping with kind 0 to 9 or one of {', '.join(KINDS)} and x, y, to_x, to_y, text as needed, or a record of distrl.types"
         raise UsageError(
             f"{str(plain)[:200]} is no action", expected=expected, fix="look at env.action_space.sample()"
         ) from None
@@ -215,3 +277,14 @@ def _describe(element: UiElement) -> dict[str, Any]:
     bounds = element.bounds
     edges = np.clip(np.array([bounds.left, bounds.top, bounds.right, bounds.bottom], np.float32), 0.0, 1.0)
     return {**texts, "bounds": edges, "flags": np.array([bool(getattr(element, name)) for name in FLAGS], np.int8)}
+
+
+def register() -> None:
+    """Make `distrl/<suite>-v0` known to Gymnasium for each built-in suite; doing it twice changes nothing."""
+    for name in plugins.BUILT_IN["suites"]:
+        id = f"distrl/{name}-v0"
+        if id not in gymnasium.registry:
+            gymnasium.register(id, entry_point="distrl.env:make_env", kwargs={"name": name})
+
+
+register()

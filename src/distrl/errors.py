@@ -6,7 +6,11 @@ The command line prints `str(error)` and exits with `exit_code`; a traceback is 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+LONGEST = 1500
+"""Characters of each part of an error: input that is quoted may be of any length."""
 
 
 class DistrlError(Exception):
@@ -15,6 +19,7 @@ class DistrlError(Exception):
     exit_code = 1
 
     def __init__(self, seen: str, *, expected: str = "", fix: str = "") -> None:
+        seen, expected, fix = (text if len(text) <= LONGEST else f"{text[:LONGEST]}…" for text in (seen, expected, fix))
         self.seen, self.expected, self.fix = seen, expected, fix
         lines = [seen, expected and f"expected: {expected}", fix and f"try: {fix}"]
         super().__init__("\n".join(line for line in lines if line))
@@ -42,6 +47,10 @@ class StoreError(UsageError):
     """A run folder, checkpoint or store that cannot be read or written."""
 
 
+class StoreBusy(StoreError):
+    """A store that someone else keeps locked: it does not answer now and may do so later."""
+
+
 class DeviceError(DistrlError):
     """A device that cannot do what it was asked."""
 
@@ -62,12 +71,25 @@ class RoleCrashed(DistrlError):
     exit_code = 4
 
 
+@contextmanager
+def raised_as(refusal: Callable[[BaseException], DistrlError]) -> Iterator[None]:
+    """Raise what `refusal` makes of whatever the block raises; a `DistrlError` stays as it is. For code of someone else."""
+    try:
+        yield
+    except DistrlError:
+        raise
+    except (Exception, SystemExit) as error:  # a plug-in or a probe may raise anything, and its owner has to hear of it
+        raise refusal(error) from error
+
+
 MOST_NAMES = 20
+LONGEST_WORD = 200
+"""Characters that are compared: the time that it takes grows with their square."""
 
 
 def closest(word: str, known: Iterable[str]) -> str:
     """A sentence that names what exists, the likeliest first."""
-    names = sorted(known)
+    names, word = sorted(known), word[:LONGEST_WORD]
     likeness = {name: difflib.SequenceMatcher(None, name.lower(), word.lower()).ratio() for name in names}
     near = sorted((name for name in names if likeness[name] >= 0.5), key=lambda name: -likeness[name])[:3]
     rest = [name for name in names if name not in near]

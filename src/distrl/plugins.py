@@ -1,4 +1,4 @@
-"""Finds devices, suites, judges, policies and algorithms by name, so that nobody edits this package to add one.
+"""Finds devices, suites, judges, policies, algorithms and metric sinks by name, so that nobody edits this package to add one.
 
 A name is, in this order: built in (`BUILT_IN`), an entry point of the group `distrl.<kind>`, or an import path
 `package.module:attribute`. What it stands for is a callable that takes its settings first:
@@ -8,15 +8,18 @@ A name is, in this order: built in (`BUILT_IN`), an entry point of the group `di
     judges       (settings) -> Judge
     policies     (settings, context: PolicyContext) -> Policy
     algorithms   (settings, context: AlgorithmContext) -> Algorithm
+    sinks        (settings, context: SinkContext) -> MetricSink
 
-The settings of a plug-in of your own come from the `options` table of its section. Where the callable has an attribute
-`Settings`, a msgspec struct, they are checked against it; without one it takes no options and gets None.
+The settings of a plug-in of your own come from the `options` table of its section. They are checked against a msgspec
+struct: the callable's attribute `Settings`, or the annotation of its first parameter. Without one it takes no options and
+gets None. Whatever a plug-in raises while it is made becomes a `ConfigError`, so that it ends a run at once.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -24,13 +27,16 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from distrl.errors import ConfigError, closest
+from distrl.errors import ConfigError, closest, raised_as
 
-Kind = Literal["devices", "suites", "judges", "policies", "algorithms"]
+Kind = Literal["devices", "suites", "judges", "policies", "algorithms", "sinks"]
 T = TypeVar("T")
 
 BUILT_IN: dict[Kind, dict[str, str]] = {
-    "devices": {"sim": "distrl.devices.sim.device:make_devices"},
+    "devices": {
+        "android": "distrl.devices.android.device:make_devices",
+        "sim": "distrl.devices.sim.device:make_devices",
+    },
     "suites": {
         "sim-start": "distrl.tasks.sim.suites:sim_start",
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",
@@ -38,6 +44,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "sim-shopping": "distrl.tasks.sim.suites:sim_shopping",
     },
     "judges": {
+        "android": "distrl.tasks.android:AndroidJudge",
         "auto": "distrl.tasks.judges:AutoJudge",
         "reward": "distrl.tasks.judges:RewardJudge",
         "sim": "distrl.tasks.sim.judge:SimJudge",
@@ -54,6 +61,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "grpo": "distrl.algorithms.grpo:GRPO",
         "ppo": "distrl.algorithms.ppo:PPO",
     },
+    "sinks": {"tensorboard": "distrl.telemetry.tensorboard:TensorBoardSink"},
 }
 """Import paths, so that what one kind needs is not loaded for another."""
 SETTING: dict[Kind, str] = {
@@ -62,8 +70,16 @@ SETTING: dict[Kind, str] = {
     "judges": "judge.kind",
     "policies": "policy.kind",
     "algorithms": "algorithm.kind",
+    "sinks": "telemetry.sinks",
 }
 """The setting that names it."""
+CONTEXT: dict[Kind, str] = {
+    "devices": "Fleet",
+    "policies": "PolicyContext",
+    "algorithms": "AlgorithmContext",
+    "sinks": "SinkContext",
+}
+"""What the callable takes after its settings, where it takes more."""
 LISTED: dict[Kind, str] = {"suites": " (`distrl tasks list`)"}
 """Where the names are listed, for people."""
 
@@ -94,38 +110,90 @@ def make(kind: Kind, name: str, tables: Mapping[str, object], options: Mapping[s
     found = load(kind, name)
     if name not in BUILT_IN[kind]:
         settings = read_options(kind, name, found, options)
-        _check_signature(kind, name, found, (settings, *context))
-        return found(settings, *context)
+        _check_signature(kind, name, found)
+        return _call(kind, name, found, settings, *context)
     if options:
         raise _built_in(kind, name, sorted(options)[0])
     return found(tables.get(name), *context)
 
 
+def check(kind: Kind, name: str, options: Mapping[str, Any]) -> None:
+    """Raise what can be told of a plug-in before it is made: it is not there, or takes other options or arguments."""
+    if name not in BUILT_IN[kind]:  # built-in ones load torch, and are there
+        found = load(kind, name)
+        read_options(kind, name, found, options)
+        _check_signature(kind, name, found)
+
+
+def _call(kind: Kind, name: str, found: Callable[..., Any], *arguments: object) -> Any:
+    def refusal(error: BaseException) -> ConfigError:
+        return ConfigError(
+            f"{SETTING[kind]} = {name!r} raised {_in_short(error)} in {_place(found, error)}",
+            expected=f"a plug-in of the kind {kind} that can be made with these settings",
+            fix=f"mend that line, or the values under [{_options_table(kind)}]",
+        )
+
+    with raised_as(refusal):  # starting it again would not help
+        return found(*arguments)
+
+
+def _place(found: Callable[..., Any], error: BaseException) -> str:
+    """The line that raised: the last one in the plug-in's own file, else wherever it was."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(sys.modules.get(found.__module__), "__file__", None)
+    last = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
+    return f"{last.filename}:{last.lineno}"
+
+
+def _in_short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+
+
+def settings_type(found: Callable[..., Any]) -> type[msgspec.Struct] | None:
+    """The struct that a plug-in's options are checked against: its `Settings`, or what its first parameter is declared as."""
+    declared = getattr(found, "Settings", None) or _first_annotation(found)
+    return declared if isinstance(declared, type) and issubclass(declared, msgspec.Struct) else None
+
+
+def _first_annotation(found: Callable[..., Any]) -> object:
+    try:
+        first = next(iter(inspect.signature(found).parameters.values()), None)
+    except (TypeError, ValueError):  # some callables have none that Python can see
+        return None
+    if first is None or not isinstance(first.annotation, str):
+        return getattr(first, "annotation", None)
+    # The name alone, in its own module: other annotations may name what is imported for type checkers only.
+    return getattr(sys.modules.get(found.__module__), first.annotation, None)
+
+
 def read_options(kind: Kind, name: str, found: Callable[..., Any], options: Mapping[str, Any]) -> object:
-    """The options of a plug-in as its own `Settings`; None where it has none."""
+    """The options of a plug-in as its own settings; None where it has none."""
     table = _options_table(kind)
-    schema = getattr(found, "Settings", None)
+    schema = settings_type(found)
     known = tuple(getattr(schema, "__struct_fields__", ()))
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise ConfigError(
             f"{table}.{unknown[0]} is no setting of {name}",
-            expected=closest(unknown[0], known) if known else "no options: it has no attribute `Settings`",
-            fix=f"leave it out, or declare it in the Settings of {name}",
+            expected=closest(unknown[0], known) if known else "no options: it declares no settings",
+            fix=f"leave it out, or declare it in the settings of {name}",
         )
     if schema is None:
         return None
-    try:
+
+    def refusal(error: BaseException) -> ConfigError:
+        return ConfigError(f"{table} does not fit {name}: {error}", fix=f"mend the values under [{table}]")
+
+    with raised_as(refusal):  # by msgspec, or by the struct's own checks
         return msgspec.convert(dict(options), schema)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{table} does not fit {name}: {error}", fix=f"mend the values under [{table}]") from None
 
 
-def _check_signature(kind: Kind, name: str, found: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+def _check_signature(kind: Kind, name: str, found: Callable[..., Any]) -> None:
+    arguments = ("its settings", f"a {CONTEXT[kind]}") if kind in CONTEXT else ("its settings",)
     try:
         inspect.signature(found).bind(*arguments)
     except (TypeError, ValueError) as error:
-        wanted = "its settings" if len(arguments) == 1 else f"its settings and a {type(arguments[1]).__name__}"
+        wanted = " and ".join(arguments)
         raise wrong_type(
             kind, name, f"a callable that cannot be called so: {error}", f"one that takes {wanted}"
         ) from None
@@ -147,11 +215,23 @@ def _built_in(kind: Kind, name: str, option: str) -> ConfigError:
 def check_type(kind: Kind, name: str, made: object, protocol: type[T]) -> T:
     """`made`, where it is what such a plug-in has to make; `ConfigError` that names what is missing where it is not."""
     if isinstance(made, protocol):
+        _check_coroutines(kind, name, made, protocol)
         return made
     parts = {*vars(protocol), *getattr(protocol, "__annotations__", {})}
     missing = sorted(part for part in parts if not part.startswith("_") and not hasattr(made, part))
     without = f" without {', '.join(missing)}" if missing else ""
     raise wrong_type(kind, name, f"a {type(made).__name__}{without}", f"a {protocol.__name__}")
+
+
+def _check_coroutines(kind: Kind, name: str, made: object, protocol: type[object]) -> None:
+    """`isinstance` looks at names alone: a plain `def` would pass, and fail at the first call of every episode."""
+    for method, wanted in vars(protocol).items():
+        if inspect.iscoroutinefunction(wanted) and not inspect.iscoroutinefunction(getattr(made, method)):
+            raise ConfigError(
+                f"{SETTING[kind]} = {name!r} gives a {type(made).__name__} whose {method} is no coroutine function",
+                expected=f"async def {method}, as in {protocol.__name__}",
+                fix=f"write `async def {method}`, and never block in it: await, or asyncio.to_thread",
+            )
 
 
 def wrong_type(kind: Kind, name: str, seen: str, expected: str) -> ConfigError:
@@ -171,16 +251,8 @@ def _attribute(setting: str, path: str) -> object:
     module_name, _, attribute = path.partition(":")
     if "" not in sys.path:  # a console script does not look into the folder that it was started in; `python -m` does
         sys.path.append("")  # last: nothing that lies there by chance takes the place of an installed package
-    try:
+    with raised_as(lambda error: _not_imported(setting, module_name, error)):
         module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise _no_module(setting, module_name, error) from None
-    except Exception as error:  # whatever a stranger's module raises on import, its owner has to hear of it
-        raise ConfigError(
-            f"{setting}: importing {module_name} raised {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            expected="a module that can be imported",
-            fix=f"python -c 'import {module_name}' shows the whole traceback",
-        ) from error
     for part in attribute.split("."):
         if not hasattr(module, part):
             known = [name for name in vars(module) if not name.startswith("_")] if hasattr(module, "__dict__") else []
@@ -191,6 +263,16 @@ def _attribute(setting: str, path: str) -> object:
             )
         module = getattr(module, part)
     return module
+
+
+def _not_imported(setting: str, name: str, error: BaseException) -> ConfigError:
+    if isinstance(error, ModuleNotFoundError):
+        return _no_module(setting, name, error)
+    return ConfigError(
+        f"{setting}: importing {name} raised {_in_short(error)}",
+        expected="a module that can be imported",
+        fix=f"python -c 'import {name}' shows the whole traceback",
+    )
 
 
 def _no_module(setting: str, name: str, error: ModuleNotFoundError) -> ConfigError:

@@ -168,6 +168,10 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fields: dict[str, Value] = {}
     absent: bool = False
 
+    def __post_init__(self) -> None:
+        if not (self.id or self.fields or self.absent):
+            raise nothing_to_check(f"a Want on the table {self.table!r} without id, fields and absent")
+
 
 class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A screen of a simulated phone."""
@@ -200,14 +204,27 @@ class SimSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """The screen that the episode begins on; None: the home screen."""
 
 
+class AndroidSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="android"):
+    """How an Android phone begins: these steps in this order, from the home screen."""
+
+    stop: tuple[str, ...] = ()
+    """Packages that are stopped."""
+    clear: tuple[str, ...] = ()
+    """Packages whose data are deleted."""
+    settings: dict[str, str] = {}
+    """Such as {"global/airplane_mode_on": "0"}."""
+    open: str = ""
+    """A package, package/activity or URL that is opened last; empty: the home screen stays."""
+
+
 class CustomSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data that a device of your own understands."""
 
     values: dict[str, Any] = {}
 
 
-Setup = SimSetup | CustomSetup
-"""How the device is brought to the start of a task. `SimSetup` is for simulated phones."""
+Setup = SimSetup | AndroidSetup | CustomSetup
+"""How the device is brought to the start of a task. `SimSetup` is for simulated phones, `AndroidSetup` for real ones."""
 
 
 class SimCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sim"):
@@ -234,6 +251,23 @@ class RewardCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise nothing_to_check(f"a RewardCheck of at least {self.at_least:g}")
 
 
+class AndroidCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="android"):
+    """What must hold on an Android phone when the agent says that it is done: all of it."""
+
+    settings: dict[str, str] = {}
+    """Such as {"global/airplane_mode_on": "1"}; what is not set reads "null"."""
+    packages: dict[str, bool] = {}
+    """Whether a package is installed."""
+    files: dict[str, bool] = {}
+    """Whether a path exists."""
+    activity: str = ""
+    """What is in the foreground: a package, or package/activity."""
+
+    def __post_init__(self) -> None:
+        if not (self.settings or self.packages or self.files or self.activity):
+            raise nothing_to_check("an AndroidCheck without settings, packages, files and activity")
+
+
 class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data that a judge of your own understands."""
 
@@ -244,7 +278,7 @@ class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise nothing_to_check("a CustomCheck without values")
 
 
-Check = SimCheck | RewardCheck | CustomCheck
+Check = SimCheck | RewardCheck | AndroidCheck | CustomCheck
 """How the outcome of a task is judged. Something to check is always there: nothing would make every claim a success."""
 
 
@@ -253,7 +287,7 @@ def nothing_to_check(seen: str) -> TaskError:
     return TaskError(
         f"{seen} has nothing to check",
         expected="a condition on the end state, a reward of the device, or data for a judge of your own",
-        fix="give the task a check: SimCheck(wants=...), RewardCheck() or CustomCheck(values={...})",
+        fix="give the task a check: SimCheck(wants=...), RewardCheck(), AndroidCheck(...) or CustomCheck(values={...})",
     )
 
 
@@ -332,13 +366,23 @@ class SimEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     showing: Showing | None = None
 
 
+class AndroidEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="android"):
+    """How an Android phone was left: what was seen of all that the task's check asks about."""
+
+    settings: dict[str, str] = {}
+    packages: dict[str, bool] = {}
+    files: dict[str, bool] = {}
+    activity: str = ""
+    """package/activity in the foreground."""
+
+
 class CustomEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data with which a device of your own describes how it was left."""
 
     values: dict[str, Any] = {}
 
 
-DeviceEnd = SimEnd | CustomEnd
+DeviceEnd = SimEnd | AndroidEnd | CustomEnd
 """What a device knows about its own end state, for the judge."""
 
 
@@ -371,6 +415,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int
     """The policy version that acted: weights may be swapped in the middle of an episode."""
     reward: float = 0.0
+    """What the outcome and the penalty of no-ops give."""
+    device_reward: float = 0.0
+    """What the device itself gave for this step."""
     valid: bool = True
     changed: bool = True
     content: int | None = None

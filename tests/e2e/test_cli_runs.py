@@ -171,7 +171,7 @@ def test_status_tells_of_a_finished_run(finished: Finished, capsys: pytest.Captu
     [
         (["--run.sed", "3"], "run.seed"),
         (["--run.seed", "many"], "a whole number"),
-        (["--devices.per_worker", "0"], "of at least 1"),
+        (["--devices.per_worker", "0"], "from 1 to 10000"),
         (["--learner.mode", "both"], '"async" or "sync"'),
         (["nowhere.toml"], "nowhere.toml"),
         (["--tasks.suite", "sim-generel"], "sim-general"),
@@ -234,9 +234,9 @@ def test_a_finished_run_is_not_resumed(copy: RunFolder, finished: Finished, caps
     ("arguments", "said"),
     [
         (["--suite", "sim-generel"], "sim-general"),
-        (["--episodes", "0"], "1 or more"),
+        (["--episodes", "0"], "from 1 to 1000000000"),
         (["--episodes", "few"], "--episodes"),
-        (["--max-oracle-steps", "-1"], "0 (no limit)"),
+        (["--max-oracle-steps", "-1"], "from 0 to 10000"),
         (["--suite", "sim-shopping", "--max-oracle-steps", "1"], "--max-oracle-steps 0"),
         (["--split", "exam"], "test"),
         (["--episode", "3"], "--episodes"),

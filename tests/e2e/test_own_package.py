@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import torch
 from msgspec.structs import replace
 
 from distrl.algorithms.base import Algorithm
-from distrl.cli.evaluate import with_tasks
 from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.config.schema import Config
@@ -28,6 +26,7 @@ from distrl.experience.replay import Sample
 from distrl.policies.base import Policy
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode
 from distrl.runtime.factory import make_algorithm, make_devices, make_policy
+from distrl.runtime.playing import TaskChoice, with_tasks
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.base import SPLITS, find_suite, refuse_overlap, tasks_of
 from distrl.tasks.judges import find_judge, judge_attempt
@@ -216,15 +215,15 @@ def test_options_that_it_does_not_know_are_refused(
 
 def test_options_of_its_suite_are_not_given_to_another_one(config: Config) -> None:
     own = replace(config, tasks=replace(config.tasks, options={"prices": False}, max_oracle_steps=3))
-    same = with_tasks(own, Namespace(suite=None, max_oracle_steps=None)).tasks
-    other = with_tasks(own, Namespace(suite="sim-start", max_oracle_steps=None)).tasks
+    same = with_tasks(own, TaskChoice()).tasks
+    other = with_tasks(own, TaskChoice(suite="sim-start")).tasks
     assert (same.options, same.max_oracle_steps) == ({"prices": False}, 3)
     assert (other.suite, other.options, other.max_oracle_steps) == ("sim-start", {}, 0)
 
 
 @pytest.mark.parametrize("code", re.findall(r"```(?:python|toml)\n(.*?)```", EXTENDING.read_text(), flags=re.DOTALL))
 def test_what_the_page_on_extending_shows_is_in_the_package(code: str) -> None:
-    files = [*PACKAGE.rglob("*.py"), *PACKAGE.glob("*.toml")]
+    files = [*PACKAGE.rglob("*.py"), *PACKAGE.glob("*.toml"), *PACKAGE.parent.glob("*.py")]
     held = "\n".join(path.read_text() for path in files)
     shown = code.strip("\n").split("\n\n\n")
     assert [part for part in shown if part.rstrip() not in held] == []
@@ -261,14 +260,25 @@ def test_the_metric_of_its_algorithm_is_written(learnt: RunFolder) -> None:
 
 def test_its_run_is_evaluated_shown_and_exported(learnt: RunFolder, tmp_path: Path) -> None:
     env = environment(PACKAGE / "src")
-    report = last_json(distrl("evaluate", learnt.path, "--episodes", 20, "--json", env=env).stdout)
+    report = last_json(distrl("evaluate", learnt.path, "--episodes", 20, "--json", "--trust-code", env=env).stdout)
     assert (report["n"], {row["template"] for row in report["per_task"]} <= {"order", "price"}) == (20, True)
     status = distrl("status", learnt.path, env=env).stdout
     assert "finished" in status
     assert "without a verdict" not in status
-    assert distrl("export", learnt.path, tmp_path / "out", env=env).returncode == 0
+    assert distrl("export", learnt.path, tmp_path / "out", "--trust-code", env=env).returncode == 0
     assert "kiosk.policy:LabelPolicy" in (card := (tmp_path / "out" / "README.md").read_text())
     assert "no part of `distrl`" in card
+
+
+def test_its_run_is_watched_though_a_kiosk_has_no_pictures(learnt: RunFolder, tmp_path: Path) -> None:
+    words = ("watch", learnt.path, "--gif", tmp_path / "kiosk.gif", "--strip", tmp_path / "kiosk.png", "--json")
+    assert "names Python code" in distrl(*words, env=environment(PACKAGE / "src")).stderr
+    done = distrl(*words, "--trust-code", env=environment(PACKAGE / "src"))
+    assert done.returncode == 0, done.stderr
+    (episode,) = last_json(done.stdout)["episodes"]
+    assert episode["task"].startswith("kiosk/test/")
+    assert {step["action"].partition(" ")[0] for step in episode["steps"]} <= {"tap", "done"}
+    assert (tmp_path / "kiosk.png").stat().st_size > 1000
 
 
 def test_an_evaluation_says_how_many_attempts_have_no_outcome(learnt: RunFolder, tmp_path: Path) -> None:
@@ -278,12 +288,12 @@ def test_an_evaluation_says_how_many_attempts_have_no_outcome(learnt: RunFolder,
     run = RunFolder(shutil.copytree(learnt.path, tmp_path / "run"))
     settings = run.config_file.read_text().replace("kiosk.judge:KioskJudge", "silent:Silent")
     run.config_file.write_text(settings)
-    done = distrl("evaluate", run.path, "--episodes", 3, env=environment(PACKAGE / "src", tmp_path))
+    done = distrl("evaluate", run.path, "--episodes", 3, "--trust-code", env=environment(PACKAGE / "src", tmp_path))
     assert "3 attempts have no outcome" in done.stdout
 
 
 def test_its_run_is_refused_where_the_package_is_not_found(learnt: RunFolder, tmp_path: Path) -> None:
-    refused = distrl("evaluate", learnt.path, env=environment(), cwd=tmp_path)
+    refused = distrl("evaluate", learnt.path, "--trust-code", env=environment(), cwd=tmp_path)
     assert refused.returncode == 2
     assert "there is no module 'kiosk'" in refused.stderr
     assert len(refused.stderr.splitlines()) <= 15
@@ -327,7 +337,8 @@ def test_an_installed_package_is_found_by_its_entry_points(installed: Path, tmp_
     assert {"order", "price"} <= {line.partition(" ")[0] for line in listed.splitlines()}
     assert "instances in more than one split: 0" in listed
     (run,) = (tmp_path / "runs").iterdir()
-    assert last_json(distrl("evaluate", run, "--episodes", 5, "--json", env=env, cwd=tmp_path).stdout)["n"] == 5
+    evaluated = distrl("evaluate", run, "--episodes", 5, "--json", "--trust-code", env=env, cwd=tmp_path)
+    assert last_json(evaluated.stdout)["n"] == 5
 
 
 def test_distrl_itself_does_not_know_the_package_and_the_package_not_the_simulator() -> None:

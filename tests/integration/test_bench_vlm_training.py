@@ -17,13 +17,14 @@ def test_the_learners_update_has_the_gradient_of_stock(monkeypatch: pytest.Monke
     parts: list[int] = []
     score = Scorer.score
 
-    def watched(self: Scorer, given: list[vlm_training.MicroBatch]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def watched(self: Scorer, given: list[vlm_training.Packed]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         parts.append(len(given))
         return score(self, given)
 
     monkeypatch.setattr(Scorer, "score", watched)
     trained = vlm_training.train(msgspec.structs.replace(CPU, train_batch=3, micro_batch=2))
     assert trained.gradient_difference < 1e-4
-    assert parts == [2, 2, 1]  # a warm-up and an update, each of a whole batch in two parts, and sampled answers
+    # Two warm-ups and two updates, each of a whole batch in two parts, and sampled answers.
+    assert parts == [2, 2, 2, 2, 1]
     assert max(trained.rescored) < 1e-4
-    assert min(trained.ours, trained.stock) > 0
+    assert min(trained.ours, trained.ours_new, trained.stock) > 0

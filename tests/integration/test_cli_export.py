@@ -15,6 +15,7 @@ import torch
 from msgspec.structs import replace as changed
 from safetensors.torch import load_file
 
+from distrl.cli import sft
 from distrl.cli.main import main
 from distrl.config.load import config_hash, dump_toml, load_config
 from distrl.config.schema import Config
@@ -28,7 +29,8 @@ from distrl.policies.pointer.policy import PointerPolicy
 from distrl.runtime.factory import make_policy
 from distrl.runtime.run_folder import RunFolder, create_run
 from distrl.runtime.summary import summarise
-from distrl.transport.files import BudgetUsed, CheckpointFolder
+from distrl.transport.base import BudgetUsed
+from distrl.transport.files import CheckpointFolder
 from distrl.transport.weight_files import WeightsFolder
 from support.batches import Played, decided_episode, shown_by_the_oracle, tiny_policy
 from support.learners import make_version
@@ -81,7 +83,7 @@ def test_a_pointer_leaves_with_its_weights_its_settings_and_a_card(
     finish(run, config)
     out = tmp_path / "deep" / "out"
     assert main(["export", str(run.path), str(out), "--json"]) == 0
-    assert told(capsys)["files"] == ["README.md", "config.toml", "model.safetensors"]
+    assert told(capsys)["files"] == ["README.md", "config.toml", "export.json", "model.safetensors"]
     data = (out / "model.safetensors").read_bytes()
     PointerPolicy(load_config(out / "config.toml").policy.pointer, PolicyContext(seed=9)).restore(
         data, source="the export"
@@ -299,3 +301,30 @@ def test_an_episode_whose_pictures_are_gone_is_passed_over_too(
     assert main(["sft", str(file), "--data", str(data.path), "--warm_start.epochs", "1", "--json"]) == 0
     found = told(capsys)
     assert (found["damaged_episodes"], found["examples"], found["steps"]) == (1, 6, 6)
+
+
+def test_ctrl_c_while_a_new_run_learns_leaves_no_run_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> float:
+        assert len(list((tmp_path / "new").iterdir())) == 1
+        raise KeyboardInterrupt
+
+    data = data_run(tmp_path / "data")
+    (tmp_path / "my.toml").write_text(dump_toml(load_config(None, {**SMALL, "run.root": str(tmp_path / "new")})))
+    monkeypatch.setattr(sft, "_clone", interrupted)
+    assert main(["sft", str(tmp_path / "my.toml"), "--data", str(data.path)]) == 130
+    assert list((tmp_path / "new").iterdir()) == []
+    run, _ = make_run(tmp_path / "old")
+    monkeypatch.setattr(sft, "_clone", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["sft", str(run.path), "--data", str(data.path)]) == 130
+    assert run.config_file.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_answered_with_the_argument_that_names_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = make_run(tmp_path / "runs")
+    (tmp_path / "file").write_text("mine")
+    assert main(["export", str(run.path), str(tmp_path / "file" / "out")]) == 2
+    message = capsys.readouterr().err
+    assert "choose another with the second argument" in message
+    assert "--run.root" not in message

@@ -115,6 +115,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a batch made by hand; what is left out is the same on every step."""
 
     reward: Sequence[float]
+    device_reward: Sequence[float] = ()
+    """What the device gave; empty: nothing."""
     value: Sequence[float]
     """The critic's probability of success."""
     ratio: Sequence[float] = ()
@@ -127,6 +129,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     valid: Sequence[bool] = ()
     changed: Sequence[bool] = ()
     """Whether the screen looked different after each step; empty: after all of them."""
+    decided: Sequence[bool] = ()
+    """Whether the policy's decision was finite; empty: on every step."""
     false_claim: bool = False
     """The last step ends the episode with a claim that is not so."""
     bootstrap: float = 0.0
@@ -159,9 +163,11 @@ def train_batch(*rows: Drawn) -> TrainBatch:
         behaviour_logp_BT=logp - ratio.log(),
         proximal_logp_BT=logp - strayed.log(),
         reward_BT=_pad([row.reward for row in rows]),
+        device_reward_BT=_pad([row.device_reward or [0.0] * len(row.reward) for row in rows]),
         valid_BT=_flags([row.valid for row in rows], rows),
         changed_BT=_flags([row.changed for row in rows], rows),
         mask_BT=_flags([() for _ in rows], rows),
+        decided_BT=_flags([row.decided for row in rows], rows),
         policy_mask_BT=_flags([row.policy_mask or [not noop for noop in row.noop] for row in rows], rows),
         value_mask_BT=_flags([row.value_mask for row in rows], rows) & ~torch.tensor([[row.example] for row in rows]),
         success_B=torch.tensor([float(row.success) for row in rows]),

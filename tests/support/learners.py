@@ -103,7 +103,12 @@ class Workshop:
         """What the supervisor has written down."""
         self._arrived = 0
 
-    def learner(self, algorithm: Algorithm | None = None) -> Learner:
+    def learner(
+        self,
+        algorithm: Algorithm | None = None,
+        *,
+        skipped_episode: Callable[[str, str], None] = lambda episode, why: None,
+    ) -> Learner:
         """A learner that has just been started."""
         self.policy = self.make_policy()
         return Learner(
@@ -115,6 +120,7 @@ class Workshop:
                 weights=self.weights,
                 checkpoints=self.checkpoints,
                 report=self.hearer,
+                skipped_episode=skipped_episode,
                 collected_s=lambda: self.collected_s,
                 clock=lambda: self.now_s,
             )

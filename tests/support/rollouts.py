@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from distrl.types import (
 
 SUITE = "sim-general"
 HANGS_S = 30.0
+DEAF_S = 6.0
+"""How long a double that does not heed its cancellation goes on: a test that waits for it fails, and ends."""
 VALUE = 0.625
 LIMITS = EpisodeLimits(budget_s=60.0, step_deadline_s=10.0, history=6, repeat_penalty=0.01)
 
@@ -61,6 +64,15 @@ def a_page_task(index: int = 0, *, at_least: float = 1.0, max_steps: int = 20) -
         check=RewardCheck(at_least=at_least),
         max_steps=max_steps,
     )
+
+
+async def ignore_cancellation() -> None:
+    """Go on for `DEAF_S`, however often one is cancelled."""
+    clock = asyncio.get_running_loop().time
+    until_s = clock() + DEAF_S
+    while clock() < until_s:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(until_s - clock())
 
 
 class Pages:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +13,21 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import distrl
+from distrl.config.schema import NO_PERTURBATIONS
 from distrl.env import KINDS, to_action
-from distrl.errors import ConfigError, UsageError
+from distrl.errors import ConfigError, DeviceError, TaskError, UsageError
+from distrl.rollout.stepping import EventLoopThread
 from distrl.tasks.sim.oracle import Oracle
 from distrl.types import Finish, Press, Tap, Task, TypeText, Wait
 
 TEST_TASK = "sim-general/test/00001"
+OWN_PACKAGE = Path(__file__).parents[2] / "examples" / "own_package"
+KIOSKS = {
+    "tasks.suite": "kiosk.tasks:KioskSuite",
+    "devices.kind": "kiosk.device:make_kiosks",
+    "devices.options.step_s": 0.01,
+    "judge.kind": "kiosk.judge:KioskJudge",
+}
 
 
 def kind(name: str, **parts: Any) -> dict[str, Any]:
@@ -127,9 +139,16 @@ def test_mappings_become_the_records_that_they_mean() -> None:
     assert to_action(kind("type", text="hello")) == TypeText("hello")
     assert to_action(kind("home")) == Press("home")
     assert to_action(kind("impossible")) == Finish(status="impossible")
+    assert to_action({"kind": "tap", "x": 0.25, "y": 0.5}) == Tap(0.25, 0.5)
 
 
-@pytest.mark.parametrize("bad", [{}, {"kind": 99}, {"kind": -1}, {"kind": "tap"}, {"kind": 0, "x": "left"}, 5])
+def test_the_refusal_of_a_long_action_is_short() -> None:
+    with pytest.raises(UsageError) as caught:
+        to_action({"kind": "x" * 100_000})
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("bad", [{}, {"kind": 99}, {"kind": -1}, {"kind": "tapp"}, {"kind": 0, "x": "left"}, 5])
 def test_what_is_no_action_is_refused_with_the_form_that_is(bad: Any) -> None:
     with pytest.raises(UsageError, match="action_space"):
         to_action(bad)
@@ -160,3 +179,81 @@ def test_the_screen_is_drawn_as_an_array_only_where_asked_for() -> None:
     plain = distrl.make_env("sim-general", seed=0)
     plain.reset()
     assert plain.render() is None
+
+
+def test_the_start_page_names_the_kinds_of_actions_by_their_numbers() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "start.md").read_text(encoding="utf-8")
+    assert ", ".join(f"{number} `{name}`" for number, name in enumerate(KINDS)) in " ".join(page.split())
+
+
+# --- devices of your own --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kiosk_env(monkeypatch: pytest.MonkeyPatch) -> Iterator[distrl.PhoneEnv]:
+    """An environment on the example's device, which takes its time."""
+    monkeypatch.syspath_prepend(OWN_PACKAGE / "src")
+    env = distrl.make_env(config=KIOSKS, seed=0)
+    yield env
+    env.close()
+
+
+def button(info: dict[str, Any], text: str) -> Tap:
+    return Tap(*next(element for element in info["observation"].elements if element.text == text).bounds.centre)
+
+
+def ordered(env: distrl.PhoneEnv, task: Task, drink: str) -> tuple[float, bool, dict[str, Any]]:
+    """What ordering this drink as the task has it comes to."""
+    wanted = task.check.values  # type: ignore[union-attr]
+    _, info = env.reset(options={"task": task})
+    for text in (drink, str(wanted["size"]), str(wanted["extra"]), "Pay"):
+        *_, info = env.step(button(info, text))
+        assert info["performed"].valid
+    _, reward, terminated, _, info = env.step(Finish(status="complete"))
+    return reward, terminated, info
+
+
+def test_a_device_and_a_judge_of_your_own_are_played_by_their_configuration(kiosk_env: distrl.PhoneEnv) -> None:
+    tasks = [kiosk_env.suite.task("train", index) for index in range(kiosk_env.suite.size("train"))]
+    task = next(one for one in tasks if "drink" in getattr(one.check, "values", {}))
+    drink = str(task.check.values["drink"])  # type: ignore[union-attr]
+    reward, terminated, info = ordered(kiosk_env, task, drink)
+    assert (reward, terminated, info["verdict"].outcome) == (1.0, True, "success")
+    other = next(element.text for element in kiosk_env.reset(options={"task": task.id})[1]["observation"].elements[1:]
+                 if element.text not in (drink, "Prices"))  # fmt: skip
+    reward, terminated, info = ordered(kiosk_env, task, other)
+    assert (reward, info["verdict"].outcome) == (0.0, "failure")
+
+
+def test_such_a_device_is_stepped_inside_an_event_loop_too(kiosk_env: distrl.PhoneEnv) -> None:
+    async def play() -> bool:
+        _, info = kiosk_env.reset()
+        *_, info = kiosk_env.step(button(info, "Prices"))
+        return bool(info["performed"].changed)
+
+    assert asyncio.run(play())
+    kiosk_env.close()
+    kiosk_env.close()
+
+
+def test_a_suite_of_another_device_is_refused_with_the_setting_that_names_it(kiosk_env: distrl.PhoneEnv) -> None:
+    with pytest.raises(TaskError, match=r"(?s)simulated phone does not know.*devices\.kind"):
+        distrl.make_env("kiosk.tasks:KioskSuite").reset()
+
+
+def test_a_call_that_never_returns_ends_at_its_deadline_with_a_name() -> None:
+    loop = EventLoopThread(name="environment on a stone", deadline_s=0.05)
+    with pytest.raises(DeviceError, match=r"environment on a stone: a call took over 0\.05 s"):
+        loop(asyncio.sleep(60.0))
+    assert loop(asyncio.sleep(0.0, "alive")) == "alive"
+    loop.close()
+
+
+def test_a_configuration_may_be_a_file_and_a_name_beats_its_suite(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[tasks]\nsuite = "sim-shopping"\n[devices.sim.latency]\nprofile = "instant"\n')
+    envs = [distrl.make_env(name, config=tmp_path / "run.toml") for name in (None, "sim-start")]
+    assert [env.reset(seed=0)[1]["task"].suite for env in envs] == ["sim-shopping", "sim-start"]
+    for env in envs:
+        env.close()
+    with pytest.raises(UsageError, match=r"devices\.sim\.perturbations"):
+        distrl.make_env(config=tmp_path / "run.toml", perturbations=NO_PERTURBATIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -23,6 +24,8 @@ from distrl.policies.pointer.policy import PointerPolicy
 from distrl.runtime.factory import make_algorithm, make_policy
 from distrl.tasks.base import Suite, find_suite
 from distrl.tasks.judges import AutoJudge, Judge, find_judge
+from distrl.telemetry.events import read_events
+from support.runs import TINY, distrl, flags
 
 FLEET = Fleet(owner="worker-0", count=2, seed=3)
 GOOD = """
@@ -315,6 +318,41 @@ def test_devices_are_a_list_of_devices(made: str, said: str, tmp_path: Path) -> 
     assert said in refusal("devices", "bad:make")
 
 
+def test_a_judge_whose_method_is_no_coroutine_function_is_refused_with_the_fix(tmp_path: Path) -> None:
+    write(tmp_path, "class Thing:\n    def __init__(self, settings): ...\n    def judge(self, attempt): ...\n")
+    said = refusal("judges", "bad:Thing")
+    assert "gives a Thing whose judge is no coroutine function" in said
+    assert "try: write `async def judge`" in said
+
+
+DEVICE_METHODS = ("reset", "capture", "perform", "end_state", "restart", "close")
+
+
+def a_device(times: str = "TimeScales()", *, plain: str = "") -> str:
+    """The source of a factory of one device; `plain` is the method without `async`."""
+    methods = [f"    {'' if one == plain else 'async '}def {one}(self, *a, **k): ..." for one in DEVICE_METHODS]
+    head = f"from distrl.devices.base import TimeScales\nclass Thing:\n    name, times = 'x', {times}\n"
+    return head + "\n".join(methods) + "\ndef make(settings, fleet):\n    return [Thing()]\n"
+
+
+@pytest.mark.parametrize("method", DEVICE_METHODS)
+def test_a_device_with_a_method_that_is_no_coroutine_function_is_refused_with_the_fix(
+    method: str, tmp_path: Path
+) -> None:
+    write(tmp_path, a_device(plain=method))
+    said = refusal("devices", "bad:make")
+    assert f"gives a Thing whose {method} is no coroutine function" in said
+    assert f"try: write `async def {method}`" in said
+
+
+def test_a_device_without_time_scales_is_refused_and_one_with_them_is_not(tmp_path: Path) -> None:
+    write(tmp_path, a_device("{}"))
+    assert "a Thing whose times are {}" in (said := refusal("devices", "bad:make"))
+    assert "times of the type distrl.devices.base.TimeScales" in said
+    (tmp_path / "good.py").write_text(a_device())
+    assert find("devices", "good:make").name == "x"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_option_that_a_plug_in_does_not_have_is_refused_with_the_nearest_one(kind: plugins.Kind, good: str) -> None:
     said = refusal(kind, f"{good}:{kind}", {"hots": "x"})
@@ -335,7 +373,7 @@ def test_options_for_a_plug_in_without_settings_are_refused(kind: plugins.Kind, 
     write(tmp_path, "def make(settings, *context): ...\n")
     said = refusal(kind, "bad:make", {"x": 1})
     assert f"{TABLE[kind]}.x is no setting of bad:make" in said
-    assert "no options: it has no attribute `Settings`" in said
+    assert "no options: it declares no settings" in said
 
 
 def test_a_plug_in_without_settings_is_given_none(tmp_path: Path) -> None:
@@ -393,6 +431,91 @@ def test_a_run_with_a_broken_plug_in_ends_before_anything_is_written(
     assert "Traceback" not in message
     assert len(message.splitlines()) <= 15
     assert not root.exists()
+
+
+RAISES = """
+def broken(settings, *context):
+    return {}[
+        "token"
+    ]
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plug_in_that_raises_while_it_is_made_is_named_with_the_error_and_its_place(
+    kind: plugins.Kind, tmp_path: Path
+) -> None:
+    write(tmp_path, RAISES)
+    said = refusal(kind, "bad:broken")
+    assert f"{plugins.SETTING[kind]} = 'bad:broken' raised KeyError: 'token' in {tmp_path / 'bad.py'}:3" in said
+
+
+def test_an_error_deep_inside_a_library_is_placed_in_the_plug_ins_own_file(tmp_path: Path) -> None:
+    write(tmp_path, "import json\n\ndef broken(settings):\n    json.loads('{')\n")
+    assert "raised JSONDecodeError: Expecting property name" in (said := refusal("judges", "bad:broken"))
+    assert "bad.py:4" in said
+
+
+@pytest.mark.parametrize("kind", ["suites", "judges", "algorithms"])
+def test_a_run_whose_plug_in_raises_ends_before_anything_is_written(
+    kind: plugins.Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, RAISES)
+    assert main(["train", FLAG[kind], "bad:broken", "--run.root", str(tmp_path / "runs")]) == 2
+    message = capsys.readouterr().err
+    assert "raised KeyError: 'token' in" in message
+    assert len(message.splitlines()) <= 4
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("kind", ["policies", "devices"])
+def test_a_role_whose_plug_in_raises_ends_the_run_at_once(kind: plugins.Kind, tmp_path: Path) -> None:
+    write(tmp_path, RAISES)
+    tiny = flags({**TINY, "run.root": tmp_path / "runs", "warm_start.demonstrations": 0})
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    chosen = _without(tiny, "--policy.pointer" if kind == "policies" else "--devices.sim")
+    done = distrl("train", *chosen, FLAG[kind], "bad:broken", env=env, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "raised KeyError: 'token' in" in done.stderr
+    assert "Traceback" not in done.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    died = [event for event in read_events(run / "logs" / "supervisor.jsonl") if event["event"] == "died"]
+    assert died == []
+
+
+def _without(words: list[str], prefix: str) -> list[str]:
+    """Flags but for those that begin so."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [word for pair in pairs if not pair[0].startswith(prefix) for word in pair]
+
+
+ANNOTATED = """
+from __future__ import annotations
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from nowhere import Context
+
+
+class Options(msgspec.Struct):
+    host: str = "here"
+
+
+class Judge:
+    def __init__(self, settings: Options):
+        self.settings = settings
+
+    async def judge(self, attempt: Context): ...
+"""
+
+
+def test_settings_are_read_from_the_first_parameters_annotation(tmp_path: Path) -> None:
+    write(tmp_path, ANNOTATED)
+    assert find("judges", "bad:Judge", {"host": "there"}).settings.host == "there"
+    assert find("judges", "bad:Judge").settings.host == "here"
+    assert "judge.options.hots is no setting of bad:Judge" in refusal("judges", "bad:Judge", {"hots": 1})
 
 
 @pytest.mark.parametrize("kind", ["suites", "judges"])

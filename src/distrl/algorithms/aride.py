@@ -67,7 +67,7 @@ class ARide(Algorithm):
                 | (~batch.changed_BT & ((batch.success_B == 0) & batch.known_B)[:, None] & ~_last(batch))
                 | batch.false_claim_BT
             )
-        return batch.mask_BT & bad_BT
+        return batch.decided_BT & bad_BT
 
     def _ratio(self, batch: TrainBatch, *, used: bool) -> Tensor:
         return batch.ratio_BT if used else batch.mask_BT.float()

@@ -1,8 +1,9 @@
 """The algorithm seam: a batch of sampled episodes in, a loss, metrics and fresh priorities out.
 
 An algorithm says what it descends (`loss`). It may also choose its batch (`sample`) and what the sampler should prefer
-(`priorities`, `first_priority`); the defaults are prioritised replay as in DistRL. Whatever stands in `Loss.losses` and
-`Loss.metrics` is written to the run's metrics.
+(`priorities`, `first_priority`); the defaults are prioritised replay as in DistRL. In the learner it is given the policy that
+it trains (`bind`), to score a batch once more. Whatever stands in `Loss.losses` and `Loss.metrics` is written to the run's
+metrics, as the mean over the updates since the last time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from distrl.algorithms.batch import Episode, TrainBatch, mean_over
 from distrl.config.schema import ReplayConfig
 from distrl.experience.priorities import first_priority, priority
 from distrl.experience.replay import Replay, Sample
+from distrl.policies.base import Policy
 from distrl.types import Trajectory
 
 NO_CRITIC = nn.Module()
@@ -29,14 +31,15 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """What to descend, what to log, and what the sampler may learn about each step."""
 
     total: Tensor
-    losses: dict[str, float]
+    losses: dict[str, float] = {}
     """Terms of the loss, written as `learner/loss/<name>`."""
-    metrics: dict[str, float]
-    """Everything else, written as `learner/<name>`."""
-    td_BT: Tensor
-    """What surprised: the TD error, or what the critic missed of the outcome."""
-    ratio_BT: Tensor
-    entropy_BT: Tensor
+    metrics: dict[str, float] = {}
+    """Everything else, written as `learner/<name>`. A count whose last part begins with `num_` is summed, not averaged."""
+    td_BT: Tensor | None = None
+    """What surprised: the TD error, or what the critic missed of the outcome. Like the next two, it is for the default
+    `priorities` alone; None counts as 0."""
+    ratio_BT: Tensor | None = None
+    entropy_BT: Tensor | None = None
 
 
 class AlgorithmContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,17 +66,31 @@ class Algorithm:
     def __init__(self, settings: Any, context: AlgorithmContext) -> None:
         self.settings, self.context = settings, context
 
+    def bind(self, policy: Policy[Any]) -> None:
+        """Told to the learner's algorithm once, before weights are restored or an update is made: the policy it trains.
+
+        Workers have algorithms too, for `first_priority`, and theirs are never told. By default nothing is done with it.
+        """
+
     def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
         """The loss of this batch after `updates` earlier ones."""
         raise TypeError(f"{type(self).__name__} has no `loss`: write loss(self, batch, *, updates) -> Loss")
 
     def sample(self, replay: Replay[Episode], count: int) -> list[Sample[Episode]]:
-        """The episodes of the next batch: by default `count` draws by priority."""
+        """The episodes of the next batch: by default `count` draws by priority; none: the update is skipped.
+
+        Others choose among `replay.eligible()` with `replay.random` and return `replay.take(ids)`.
+        """
         return replay.sample(count)
 
     def priorities(self, loss: Loss, samples: Sequence[Sample[Episode]]) -> list[float]:
         """What each sampled episode's priority should be from now on."""
-        signals = torch.stack([loss.td_BT, loss.ratio_BT, loss.entropy_BT]).cpu().numpy()
+        longest = max((sample.item.num_steps for sample in samples), default=0)
+        given = [loss.td_BT, loss.ratio_BT, loss.entropy_BT]
+        none_BT = next(
+            (one.new_zeros(one.shape) for one in given if one is not None), torch.zeros(len(samples), longest)
+        )
+        signals = torch.stack([none_BT if one is None else one.detach() for one in given]).cpu().numpy()
         found = []
         for row, sample in enumerate(samples):
             td, ratio, entropy = (signal[row, : sample.item.num_steps] for signal in signals)

@@ -1,7 +1,8 @@
 """From trajectories to the rectangle that every algorithm sees.
 
 A trajectory becomes an `Episode`, which the replay holds. Sampled episodes, scored by the present policy and padded,
-become a `TrainBatch`. `Groups` remembers the outcomes of attempts at one task, `Proximal` the policy of a few updates ago.
+become a `TrainBatch`. `Groups` remembers the outcomes of attempts at one task, `Proximal` the policy of a few updates ago,
+`ReferencePolicy` the one before the first update.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from distrl.algorithms.targets import ReturnInputs
 from distrl.experience.noop import noop_steps
@@ -43,6 +44,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     choices: tuple[tuple[int, ...], ...]
     logp_T: NDArray[np.float32]
     reward_T: NDArray[np.float32]
+    device_reward_T: NDArray[np.float32]
     valid_T: NDArray[np.bool_]
     changed_T: NDArray[np.bool_]
     policy_mask_T: NDArray[np.bool_]
@@ -55,6 +57,11 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     def num_steps(self) -> int:
         return len(self.choices)
 
+    @property
+    def decided_T(self) -> NDArray[np.bool_]:
+        """False where the policy's decision was skipped because it was not finite: nobody chose that step."""
+        return np.array([bool(choice) for choice in self.choices], np.bool_)
+
 
 def prepare(trajectory: Trajectory, policy: Policy[Any], *, filter_noops: bool = False) -> Episode:
     """What the learner keeps of a trajectory; with `filter_noops`, the no-op steps of a success are masked."""
@@ -62,6 +69,8 @@ def prepare(trajectory: Trajectory, policy: Policy[Any], *, filter_noops: bool =
     # A failure is imitated nowhere, and where an algorithm lowers what failed, its no-ops come first.
     filter_noops = filter_noops and trajectory.verdict.success and not example
     seen = [step.observation for step in steps] + ([trajectory.last] if trajectory.last else [])
+    # What the device gave for one task says nothing about another that the episode is relabelled as.
+    device_rewards = [0.0 if trajectory.source == "hindsight" else step.device_reward for step in steps]
     return Episode(
         id=trajectory.id,
         task=trajectory.task.id,
@@ -76,12 +85,21 @@ def prepare(trajectory: Trajectory, policy: Policy[Any], *, filter_noops: bool =
         choices=tuple(step.decision.choice for step in steps),
         logp_T=np.array([step.decision.logp for step in steps], np.float32),
         reward_T=np.array([step.reward for step in steps], np.float32),
+        device_reward_T=np.array(device_rewards, np.float32),
         valid_T=np.array([step.valid for step in steps], np.bool_),
         changed_T=np.array([step.changed for step in steps], np.bool_),
         policy_mask_T=~noop_steps(trajectory) if filter_noops else np.ones(len(steps), np.bool_),
         last_value=trajectory.last_value,
         example=example,
     )
+
+
+class StepScores(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps of a batch under a policy's weights of this moment, with gradient; 0 on padding."""
+
+    logp_BT: Tensor
+    entropy_BT: Tensor
+    value_logit_BT: Tensor
 
 
 class TrainBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,15 +112,21 @@ class TrainBatch(msgspec.Struct, frozen=True, kw_only=True):
     proximal_logp_BT: Tensor
     """Under the proximal policy, without gradient; the present one's where the algorithm asks for no other."""
     reward_BT: Tensor
+    """1 on the last step of a success, minus the penalty of no-ops."""
+    device_reward_BT: Tensor
+    """What the device itself gave for each step; 0 where it gives nothing, and on relabelled failures."""
     valid_BT: Tensor
     changed_BT: Tensor
     mask_BT: Tensor
     """True on real steps, false on padding."""
+    decided_BT: Tensor
+    """True on the steps that the policy chose; false where its decision was skipped as non-finite. Their ratio is 1."""
     policy_mask_BT: Tensor
     """True on the steps that the policy term may use."""
     value_mask_BT: Tensor
     """True on the steps that may train a critic."""
     success_B: Tensor
+    """1 for a success, 0 for a failure and also where nobody knows the outcome: use it with `known_B` or `outcome_mask_BT`."""
     known_B: Tensor
     """False where nobody knows the outcome: such an episode is no failure."""
     example_B: Tensor
@@ -121,6 +145,22 @@ class TrainBatch(msgspec.Struct, frozen=True, kw_only=True):
     """V after the last step: 0 where the episode truly ended."""
     weight_B: Tensor
     """Importance weights of prioritised sampling."""
+    encoded: tuple[Any, ...] = ()
+    """What the policy read, augmented as it was scored: N observations, episode after episode. An episode that was cut off
+    has one more than steps: what was seen after the last one."""
+    choices: tuple[tuple[int, ...], ...] = ()
+    """What was chosen on each of them; empty where nothing was."""
+    rows: tuple[range, ...] = ()
+    """Where each episode's steps lie among the N."""
+
+    def score(self, policy: Policy[Any]) -> StepScores:
+        """The same steps once more, under the weights that the policy has now."""
+        scores = policy.score(self.encoded, self.choices)
+        return StepScores(
+            logp_BT=_gather(scores.logp_N, self.rows),
+            entropy_BT=_gather(scores.entropy_N, self.rows),
+            value_logit_BT=_gather(scores.value_logit_N, self.rows),
+        )
 
     @property
     def outcome_mask_BT(self) -> Tensor:
@@ -168,19 +208,22 @@ def make_batch(
     rows, last = _rows(episodes)
     mask_BT = _stack([np.ones(episode.num_steps, np.float32) for episode in episodes], here).bool()
     example_B = torch.tensor([episode.example for episode in episodes]).to(here)
+    decided_BT = _stack([episode.decided_T for episode in episodes], here).bool()
     logp_BT = _gather(scores.logp_N, rows)
     acted_BT = _stack([episode.logp_T for episode in episodes], here)
     return TrainBatch(
         logp_BT=logp_BT,
         entropy_BT=_gather(scores.entropy_N, rows),
         value_logit_BT=_gather(scores.value_logit_N, rows),
-        behaviour_logp_BT=torch.where(example_B[:, None], logp_BT.detach(), acted_BT),
+        behaviour_logp_BT=torch.where(example_B[:, None] | ~decided_BT, logp_BT.detach(), acted_BT),
         proximal_logp_BT=_gather(scores.logp_N.detach() if proximal_N is None else proximal_N, rows),
         reward_BT=_stack([episode.reward_T for episode in episodes], here),
+        device_reward_BT=_stack([episode.device_reward_T for episode in episodes], here),
         valid_BT=_stack([episode.valid_T for episode in episodes], here).bool(),
         changed_BT=_stack([episode.changed_T for episode in episodes], here).bool(),
         mask_BT=mask_BT,
-        policy_mask_BT=_stack([episode.policy_mask_T for episode in episodes], here).bool(),
+        decided_BT=decided_BT,
+        policy_mask_BT=_stack([episode.policy_mask_T for episode in episodes], here).bool() & decided_BT,
         value_mask_BT=mask_BT & ~example_B[:, None],
         success_B=_send([float(episode.success) for episode in episodes], here),
         known_B=torch.tensor([episode.known for episode in episodes]).to(here),
@@ -192,6 +235,9 @@ def make_batch(
         false_claim_BT=_stack([_false_claims(episode) for episode in episodes], here).bool(),
         bootstrap_B=_bootstrap(episodes, last, scores.value_logit_N.detach()),
         weight_B=_send(weights, here),
+        encoded=tuple(encoded),
+        choices=tuple(choices),
+        rows=tuple(rows),
     )
 
 
@@ -310,5 +356,41 @@ class Proximal:
         with swapped_weights(self._trained(), self._weights):
             return self._policy.score(encoded, choices).logp_N
 
-    def _trained(self) -> list[torch.nn.Parameter]:
-        return [weights for weights in self._policy.network.parameters() if weights.requires_grad]
+    def _trained(self) -> list[nn.Parameter]:
+        return _trained_weights(self._policy)
+
+
+def _trained_weights(policy: Policy[Any]) -> list[nn.Parameter]:
+    return [weights for weights in policy.network.parameters() if weights.requires_grad]
+
+
+# --- the reference policy ---------------------------------------------------------------------------------------------
+
+
+class ReferencePolicy(nn.Module):
+    """A policy as it was when `score` was first called, frozen: what a KL term holds on to.
+
+    Its weights are buffers. An algorithm that makes it in `bind` and keeps it in `self.critic` finds them again on resume.
+    """
+
+    taken: Tensor
+
+    def __init__(self, policy: Policy[Any]) -> None:
+        super().__init__()
+        self._policy = (policy,)  # in a tuple, so that the trained network is no part of this module
+        self.register_buffer("taken", torch.zeros((), dtype=torch.bool))
+        for number, weights in enumerate(_trained_weights(policy)):
+            self.register_buffer(f"weights_{number}", weights.detach().clone())
+
+    @torch.no_grad()
+    def score(self, batch: TrainBatch) -> StepScores:
+        """The steps of the batch under the reference, without gradient."""
+        (policy,) = self._policy
+        trained = _trained_weights(policy)
+        frozen = [self.get_buffer(f"weights_{number}") for number in range(len(trained))]
+        if not self.taken:
+            for mine, weights in zip(frozen, trained, strict=True):
+                mine.copy_(weights)
+            self.taken.fill_(True)
+        with swapped_weights(trained, frozen):
+            return batch.score(policy)

@@ -8,17 +8,22 @@
 
 R is the outcome, 0 or 1. The group is what has arrived of the latest attempts at the task. An episode whose group has
 no spread is left out of the first two means. The critic gives no advantage: it can feed the sampler's priorities.
+Batches are drawn like those of any algorithm or, with `whole_groups`, made of groups with spread.
 docs/algorithms/grpo.md says what differs from the paper and why.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
 from torch import Tensor
 
 from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss, loss_of, outcome_loss
-from distrl.algorithms.batch import TrainBatch, mean_over
+from distrl.algorithms.batch import Episode, TrainBatch, mean_over
 from distrl.algorithms.ppo import clipped_gain, trust_region_mask
 from distrl.config.schema import GRPOConfig
+from distrl.experience.replay import Replay, Sample
 
 EPS = 1e-4
 
@@ -30,6 +35,14 @@ class GRPO(Algorithm):
         super().__init__(settings, context)
         self._config, self.gamma, self.rho_max = settings, settings.gamma, settings.rho_max
         self.proximal_every_updates = settings.every_updates
+
+    def sample(self, replay: Replay[Episode], count: int) -> list[Sample[Episode]]:
+        """Draws by priority, or groups with spread where they are asked for and there are any."""
+        groups = groups_with_spread(replay.eligible(), self.context.group_size) if self._config.whole_groups else []
+        if not groups:
+            return replay.sample(count)
+        order = [groups[at] for at in replay.random.permutation(len(groups))]
+        return replay.take(whole_groups(order, count))
 
     def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
         """The clipped surrogate over compared episodes, the entropy bonus and a critic of the outcome."""
@@ -58,3 +71,22 @@ class GRPO(Algorithm):
 def group_advantage(batch: TrainBatch) -> Tensor:
     """How much better each episode went than its group, in deviations; means nothing where the group has no spread."""
     return (batch.success_B - batch.group_mean_B) / (batch.group_std_B + EPS)
+
+
+def groups_with_spread(eligible: Mapping[str, Episode], size: int) -> list[list[str]]:
+    """The ids of the latest `size` attempts at each task, where some of them succeeded and some failed."""
+    attempts: defaultdict[str, list[Episode]] = defaultdict(list)
+    for episode in eligible.values():
+        if episode.known and not episode.example:
+            attempts[episode.task].append(episode)
+    latest = (group[-size:] for group in attempts.values())
+    return [[episode.id for episode in group] for group in latest if len({episode.success for episode in group}) > 1]
+
+
+def whole_groups(groups: Iterable[list[str]], count: int) -> list[str]:
+    """The first groups that fit into `count` episodes; the very first one however large it is."""
+    taken: list[str] = []
+    for group in groups:
+        if not taken or len(taken) + len(group) <= count:
+            taken += group
+    return taken

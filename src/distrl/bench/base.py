@@ -24,8 +24,10 @@ from distrl.errors import StoreError, UsageError, closest
 QUICK = "--quick"
 BENCHES = {
     "ablation": "learning.ablation",
+    "adb": "system.adb",
     "collection": "system.collection",
     "efficiency": "learning.efficiency",
+    "faults": "system.faults",
     "first_run": "system.first_run",
     "fixed_seed": "learning.fixed_seed",
     "kills": "system.kills",

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 
 from distrl.bench.base import QUICK, BenchOptions, find, names, provenance_of, results_file, write_results
-from distrl.cli.main import console, print_json
-from distrl.errors import UsageError
+from distrl.cli.main import console, print_json, whole_number
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,16 +17,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="a shorter measurement with wider error")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument(
-        "--seeds", type=int, default=0, metavar="N", help="repetitions; 0, as without it: the benchmark's own number"
+        "--seeds",
+        type=whole_number("--seeds", 0, 1_000, 3),
+        default=0,
+        metavar="N",
+        help="repetitions; 0, as without it: the benchmark's own number",
     )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="keep the results as FOLDER/NAME.json")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and report."""
-    if args.seeds < 0:
-        expected = "0 (the benchmark's own number) or more"
-        raise UsageError(f"--seeds {args.seeds} does not fit", expected=expected, fix="--seeds 3")
     bench = find(args.name)
     options = BenchOptions(quick=args.quick, seeds=args.seeds, out=args.out)
     # Before the measurement, so that a long one is not lost to a wrong folder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import platform
 import shutil
@@ -22,7 +23,7 @@ import msgspec
 
 from distrl.bench.base import memory_bytes, num_cores
 from distrl.cli.main import console, print_json
-from distrl.errors import DistrlError
+from distrl.errors import DeviceError, DistrlError, raised_as
 from distrl.experience.durable import storage_errors
 
 PACKAGES = {"msgspec": "msgspec", "numpy": "numpy", "pillow": "PIL", "rich": "rich", "gymnasium": "gymnasium", "safetensors": "safetensors"}  # fmt: skip
@@ -87,17 +88,18 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("index", f"on a disk that allows file locks, {ELSEWHERE}", lambda: _sqlite(root))
     yield attempt("simulated phone", "reinstall: " + install, _phone)
     yield attempt("drawing", "reinstall Pillow: " + install, _drawing)
+    yield attempt("adb", "install Android's platform-tools", _adb)
+    yield attempt("android devices", "distrl devices check", _android_devices)
     yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
 
 
 def attempt(name: str, fix: str, probe: Probe) -> Check:
     """What `probe` found. Whatever it raises is the finding, since a doctor must not fall ill over a patient."""
     try:
-        return Check(name=name, ok=True, seen=probe(), fix="")
+        with raised_as(lambda error: UnfitError(str(error).strip()[-300:] or type(error).__name__)):
+            return Check(name=name, ok=True, seen=probe(), fix="")
     except DistrlError as error:
         return Check(name=name, ok=False, seen=error.seen, fix=error.fix or fix)
-    except Exception as error:  # a probe may raise anything, and every other check still has to be made
-        return Check(name=name, ok=False, seen=str(error).strip()[-300:] or type(error).__name__, fix=fix)
 
 
 def _python() -> str:
@@ -207,6 +209,35 @@ def _drawing() -> str:
     began = time.perf_counter()
     screen = episode.capture(screenshot=True)
     return f"{screen.width_px}×{screen.height_px} in {(time.perf_counter() - began) * 1000:.0f} ms"
+
+
+def _adb() -> str:
+    """The program, and what emulators need; neither is needed for simulated phones."""
+    from distrl.config.schema import AndroidConfig
+    from distrl.devices.android.health import adb_version, emulator_support
+
+    try:
+        return f"{adb_version(AndroidConfig())}; {emulator_support()}"
+    except DeviceError as error:
+        return f"{error.seen}: needed for devices.kind = android alone; {error.fix}"
+
+
+def _android_devices() -> str:
+    """Each device by taking a picture and tapping its corner; no server is started for it."""
+    from distrl.config.schema import AndroidConfig
+    from distrl.devices.android.adb import server_listens
+    from distrl.devices.android.health import check_all
+    from distrl.devices.android.phone import adb_config
+
+    (host, port) = adb_config(AndroidConfig()).address
+    if not asyncio.run(server_listens(host, port)):
+        return f"no adb server on port {port}: `distrl devices check` starts one and tries what is connected"
+    found = asyncio.run(check_all(AndroidConfig()))
+    for health in found:
+        if not health.ok:
+            raise UnfitError(f"{health.serial}: {health.seen}", fix=health.fix)
+    shown = "; ".join(f"{health.serial} {health.seen}" for health in found)
+    return f"port {port}: {shown or 'no device, which simulated phones do not need'}"
 
 
 def _terminal() -> str:

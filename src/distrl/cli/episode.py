@@ -61,8 +61,9 @@ def play_aloud(task: Task, agent: Agent, perturbations: PerturbationConfig, out:
     devices = DevicesConfig(sim=SimConfig(perturbations=perturbations))
     (device,) = find_devices(devices, Fleet(owner="try", count=1, seed=0, purpose="evaluation"))
     episode = SteppedEpisode(device, task, history=HISTORY)
-    print(f"{task.id} ({task.template}): {task.instruction}")
+    _forget_screens(out)
     _save_screen(episode, out)
+    print(f"{task.id} ({task.template}): {task.instruction}")
     while not episode.over:
         seen = episode.observe()
         _print_screen(episode.num_steps, seen.elements)
@@ -78,6 +79,15 @@ def play_aloud(task: Task, agent: Agent, perturbations: PerturbationConfig, out:
     return Aloud(task=task.id, instruction=task.instruction, steps=steps, verdict=verdict, screens=str(out))
 
 
+def _forget_screens(out: Path) -> None:
+    """Remove the pictures of an earlier episode, so that what lies there is one episode."""
+    try:
+        for picture in out.glob("step-[0-9]*.png"):
+            picture.unlink()
+    except OSError as error:
+        raise _cannot_write(out, error) from None
+
+
 def _save_screen(episode: SteppedEpisode, out: Path) -> None:
     from PIL import Image
 
@@ -86,9 +96,11 @@ def _save_screen(episode: SteppedEpisode, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         picture.save(out / f"step-{episode.num_steps:02d}.png")
     except OSError as error:
-        raise StoreError(
-            f"cannot write pictures to {out}: {error.strerror}", fix="--out FOLDER that you may write to"
-        ) from None
+        raise _cannot_write(out, error) from None
+
+
+def _cannot_write(out: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot write pictures to {out}: {error.strerror}", fix="--out FOLDER that you may write to")
 
 
 def _print_screen(number: int, elements: tuple[UiElement, ...]) -> None:

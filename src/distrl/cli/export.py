@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from distrl import __version__
+from distrl.cli.extras import need_model_packages, need_training_packages
+from distrl.cli.trust import add_trust_flag, trusted_config
 from distrl.config.load import config_hash
 from distrl.config.schema import Config
 from distrl.errors import UsageError
@@ -19,8 +20,8 @@ from distrl.evaluation.report import Rate
 from distrl.plugins import BUILT_IN
 
 if TYPE_CHECKING:
-    from distrl.config.schema import Config
     from distrl.runtime.run_folder import RunFolder
+    from distrl.runtime.summary import Summary
 
 Form = Literal["weights", "adapter", "merged"]
 
@@ -31,17 +32,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--merged", action="store_true", help="a whole model, with the adapters added to its weights")
     form.add_argument("--adapter", action="store_true", help="the adapters alone (the default where there are some)")
+    add_trust_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
+    need_training_packages()
     from distrl.cli.main import print_json
     from distrl.runtime.factory import make_policy, prepare_torch
     from distrl.runtime.trained import load_weights, locate
 
     _refuse_taken(args.out)
     folder, checkpoint = locate(args.run)
-    config = _on_the_cpu(folder.config())
+    config = _on_the_cpu(trusted_config(folder, trusted=args.trust_code))
+    need_model_packages(config)
     form = _form(config, merged=args.merged, adapter=args.adapter)
     prepare_torch()
     policy = make_policy(config)
@@ -84,7 +88,7 @@ def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
     from distrl.experience.durable import storage_errors
 
     draft = out.with_name(f".{out.name}.partial")
-    with storage_errors(out.parent):
+    with storage_errors(out.parent, flag="the second argument"):
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
@@ -97,17 +101,19 @@ def _write_whole(out: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _fill(draft: Path, policy: Any, folder: RunFolder, *, form: Form, version: int) -> None:
-    from distrl.cli.export import Exported, model_card
+    from distrl.runtime.exported import MANIFEST, WEIGHTS, ExportManifest, hash_file
     from distrl.runtime.summary import read_summary
 
     if form == "weights":
-        (draft / "model.safetensors").write_bytes(policy.dump())
+        (draft / WEIGHTS).write_bytes(policy.dump())
     else:
         from distrl.policies.vlm.export import export_adapter, export_merged
 
         (export_adapter if form == "adapter" else export_merged)(policy, draft)
     shutil.copyfile(folder.config_file, draft / "config.toml")
-    hashes = {file.name: _hash(file) for file in sorted(draft.glob("*.safetensors"))}
+    hashes = {str(file.relative_to(draft)): hash_file(file) for file in sorted(draft.rglob("*.safetensors"))}
+    manifest = ExportManifest(run=folder.name, form=form, policy_version=version, distrl=__version__, sha256=hashes)
+    (draft / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
     made = Exported(
         run=folder.name,
         config=folder.config(),
@@ -120,19 +126,7 @@ def _fill(draft: Path, policy: Any, folder: RunFolder, *, form: Form, version: i
     (draft / "README.md").write_text(model_card(made), encoding="utf-8")
 
 
-def _hash(file: Path) -> str:
-    digest = sha256()
-    with file.open("rb") as data:
-        while part := data.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
-
-
 # --- the card ---------------------------------------------------------------------------------------------------------
-
-
-if TYPE_CHECKING:
-    from distrl.runtime.summary import Summary
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,24 +204,48 @@ def _training(made: Exported) -> str:
 
 
 def _use(made: Exported) -> str:
-    if made.form == "weights":
-        kind = made.config.policy.kind
-        code = _WEIGHTS.format(kind=kind) + ("" if kind in BUILT_IN["policies"] else _PLUGIN)
-    elif made.form == "adapter":
-        code = _ADAPTER.format(base=_base(made), rank=made.config.policy.vlm.lora_rank)
-    else:
-        code = "Any server for this family of models takes this folder, for example `vllm serve FOLDER`.\n"
-    return f"## Use\n\n{code}"
+    kind, note = made.config.policy.kind, ""
+    if made.form == "adapter":
+        note = _ADAPTER.format(base=_base(made), rank=made.config.policy.vlm.lora_rank)
+    elif made.form == "merged":
+        note = "Any server for this family of models takes this folder, for example `vllm serve FOLDER`.\n"
+    elif kind not in BUILT_IN["policies"]:
+        note = "This policy is no part of `distrl`: the package that has it must be installed too.\n"
+    from distrl.runtime.trust import code_of
+
+    model = f" --model models/{_base(made)}" if made.form == "adapter" else ""
+    argument = f', model="models/{_base(made)}"' if made.form == "adapter" else ""
+    if code_of(made.config):
+        model, argument = f"{model} --trust-code", f"{argument}, trust_code=True"
+    code = _USE.format(suite=made.config.tasks.suite, model=model, argument=argument)
+    return "\n".join(["## Use", "", code, *([note] if note else [])])
 
 
-_WEIGHTS = """\
-`model.safetensors` holds the weights that `distrl` reads for `policy.kind = {kind}` with the settings in `config.toml`.
-"""
-_PLUGIN = """\
-This policy is no part of `distrl`: the package that has it must be installed too.
+_USE = """\
+With `pip install "distrl[train]"`, where FOLDER is this folder:
+
+```
+distrl watch FOLDER{model} --gif episode.gif
+distrl evaluate FOLDER{model} --suite {suite} --episodes 300
+```
+
+```python
+import distrl
+
+policy = distrl.load_policy("FOLDER"{argument})
+env = distrl.make_env("{suite}", render_mode="rgb_array")
+_, info = env.reset(options={{"split": "test"}})
+over = False
+while not over:
+    _, reward, terminated, truncated, info = env.step(policy.act(info, screenshot=env.render()))
+    over = terminated or truncated
+print(info["verdict"])
+```
 """
 _ADAPTER = """\
-```python
+Without distrl:
+
+```
 from peft import PeftModel
 from transformers import AutoModelForImageTextToText  # or AutoModelForCausalLM
 

@@ -10,17 +10,21 @@ used, so `distrl --help` stays fast. It has:
 With TAKES_CONFIG, `args.overrides` is a dict from dotted key to text, ready for `load_config(path, args.overrides)`;
 without it, such flags are refused. A verb raises `DistrlError` for whatever the user can mend: the message goes to
 stderr, and the error's `exit_code` is returned (2 usage, 3 device, 4 crashed role, 1 failed check). With `--json`,
-a verb prints one JSON object on the last line of stdout by `print_json`.
+a verb prints one JSON object on the last line of stdout by `print_json`. A verb that makes parts from the settings of a run
+folder reads them by `distrl.cli.trust`, since they may name code.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
+import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from distrl import __version__
@@ -31,17 +35,23 @@ if TYPE_CHECKING:
 
 VERBS = {
     "train": "train a policy while workers collect; with no config, on simulated phones",
-    "evaluate": "success of a run or checkpoint on held-out tasks, with an interval",
+    "evaluate": "success of a run, checkpoint or export on held-out tasks, with an interval",
+    "watch": "see what was trained play a task: every step in words, and a GIF",
     "sft": "supervised learning from the successful episodes of a run",
     "export": "the policy of a run as a folder for others, with a card",
-    "status": "one screen about a live or finished run",
+    "status": "one screen about a live or finished run, the newest by default",
+    "runs": "list the runs, show what one weighs, prune",
     "tasks": "list the suites, show a task, play one",
     "bench": "the measurements behind every claim",
+    "devices": "Android devices: list, show, check, tap; simulated phones for adb",
     "config": "resolved settings and where each came from; the reference",
     "doctor": "check this machine by doing",
+    "completion": "a script that lets your shell complete distrl",
 }
 """Every verb with a line of help; each is the module `distrl.cli.<verb>`."""
 
+PATHS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
+"""What is wrong with a path that was given; any other error of the system is a bug, or somebody's to catch."""
 DOTTED = re.compile(r"--([A-Za-z_][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 SHORT = {"--seed": "run.seed"}
 
@@ -59,14 +69,25 @@ class Parser(argparse.ArgumentParser):
 
     more_flags: tuple[str, ...] = ()
     """Flags that are taken out before the parser sees them, to be suggested all the same."""
+    takes_config: bool = False
+    """Whether settings may be given as flags."""
 
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (-\S+)", message)
         if unknown is None:
             raise UsageError(f"{self.prog}: {message}", fix=f"{self.prog} --help")
         flag = unknown[1].partition("=")[0]
-        known = closest(flag, [*_flags(self), *self.more_flags])
+        settings = _settings_called(flag) if self.takes_config else []
+        known = f"one of {', '.join(settings)}" if settings else closest(flag, [*_flags(self), *self.more_flags])
         raise UsageError(f"{self.prog} has no flag {flag}", expected=known, fix=f"{self.prog} --help")
+
+
+def _settings_called(flag: str) -> list[str]:
+    """The flags of the settings whose last part is this: `--run.minutes` for `--minutes`."""
+    from distrl.config.reference import settings
+
+    name = flag.lstrip("-").replace("-", "_")
+    return [f"--{key}" for key in settings() if key.rpartition(".")[2] == name]
 
 
 def _flags(parser: argparse.ArgumentParser) -> set[str]:
@@ -78,13 +99,19 @@ def _flags(parser: argparse.ArgumentParser) -> set[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _print_any_letter()
     try:
         code = dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except DistrlError as error:
-        print(f"distrl: {error}", file=sys.stderr)
-        return error.exit_code
+        return _tell(error)
+    except ModuleNotFoundError as error:
+        from distrl.cli.extras import EXTRA_OF, missing_package
+
+        if error.name not in EXTRA_OF:
+            raise
+        return _tell(missing_package(error.name))
     except KeyboardInterrupt:
         print("distrl: stopped", file=sys.stderr)
         return 130
@@ -92,6 +119,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone. Python would complain once more while flushing at exit, so give it nothing to flush to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None or error.errno not in PATHS:
+            raise
+        seen = f"cannot use {os.fsdecode(error.filename)[:300]}: {error.strerror}"
+        folder = error.errno == errno.EISDIR
+        fix = "move that folder away: a file belongs there" if folder else "check the path and your rights to it"
+        return _tell(UsageError(seen, fix=fix))
+
+
+def _tell(error: DistrlError) -> int:
+    print(f"distrl: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _print_any_letter() -> None:
+    """Letters that the terminal's encoding does not have are shown as question marks: they are no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def dispatch(argv: list[str]) -> int:
@@ -118,6 +164,7 @@ def _run(verb: Verb, name: str, rest: list[str], *, takes_config: bool) -> int:
     )
     parser = Parser(prog=f"distrl {name}", description=f"{VERBS[name]}.", epilog=note, allow_abbrev=False)
     parser.more_flags = tuple(SHORT) if takes_config else ()
+    parser.takes_config = takes_config
     verb.configure(parser)
     overrides, rest = split_overrides(rest) if takes_config else ({}, rest)
     try:
@@ -152,19 +199,49 @@ def _value(flag: str, word: str | None) -> str:
     return word
 
 
+def whole_number(flag: str, least: int, most: int, example: int) -> Callable[[str], int]:
+    """Reads the whole number of a flag; `UsageError` with the limits where it is none."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise UsageError(
+                f"{flag} {text[:100]} does not fit",
+                expected=f"a whole number from {least} to {most}",
+                fix=f"{flag} {example}",
+            )
+        return number
+
+    return read
+
+
 def print_json(result: object) -> None:
     """Print `result` as one line of JSON: the last line of stdout, for other programs."""
     import msgspec
 
     sys.stdout.flush()
-    print(msgspec.json.encode(result).decode())
+    text = msgspec.json.encode(result).decode()
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = json.dumps(json.loads(text))  # in ASCII, so that no letter is lost
+    print(text)
 
 
 def console() -> Console:
     """Where tables go: as wide as the terminal, or 120 columns in a pipe or file."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
+    class PipeConsole(Console):
+        """One that says that its pipe is closed; rich would end the program with exit code 1 and without a word."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return PipeConsole(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
 
 
 def _overview() -> str:

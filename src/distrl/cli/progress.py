@@ -1,11 +1,16 @@
-"""A run as it goes: a live table on a terminal, one line every ten seconds elsewhere."""
+"""A run as it goes: a live table on a terminal, one line every ten seconds elsewhere, and at once where a role is in trouble.
+
+Where nobody reads it any more, since a pipe or the terminal was closed, it goes quiet, and the training goes on.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import msgspec
 from rich.console import Console, Group
 from rich.control import Control
 from rich.live import Live
@@ -26,11 +31,18 @@ BESIDE_BARS = 60
 COLOURS = {"doing": "green", "waiting": "yellow", "starting": "cyan", "stopped": "dim"}
 
 
+class _Console(Console):
+    """One that says that its pipe is closed, where rich would end the program and silence its results too."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Progress:
     """Shows snapshots of a run; use as a context manager."""
 
     def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or _Console(stderr=True, highlight=False)
         # Painted by `show` alone: a thread beside it would paint over a terminal that has just changed its size.
         self._live = (
             Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
@@ -38,20 +50,41 @@ class Progress:
         self._clock, self._shown_s = clock, float("-inf")
         self._size = self._console.size
         self._curve: list[tuple[float, float]] = []
+        self._in_trouble: set[str] = set()
+        self._quiet = False
 
     def __enter__(self) -> Progress:
         if self._live:
-            self._live.start()
+            with self._readers():
+                self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._live:
-            self._clear_if_resized()
-            self._live.stop()
+        if self._live and not self._quiet:
+            with self._readers():
+                self._clear_if_resized()
+                self._live.stop()
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show one snapshot, if it is time."""
+        """Show one snapshot, if it is time and anyone reads."""
         self._note(snapshot)
+        if not self._quiet:
+            with self._readers():
+                self._show(snapshot)
+
+    @contextmanager
+    def _readers(self) -> Iterator[None]:
+        """Go quiet where what is written reaches nobody."""
+        try:
+            yield
+        except (OSError, SystemExit):  # the second is what rich makes of a closed pipe
+            self._quiet = True
+
+    def _show(self, snapshot: RunSnapshot) -> None:
+        in_trouble = {status.role for status in snapshot.roles if trouble_of(status)}
+        if in_trouble - self._in_trouble:
+            self._shown_s = float("-inf")
+        self._in_trouble = in_trouble
         resized = self._live is not None and self._clear_if_resized()
         if not resized and self._clock() - self._shown_s < (PAINT_EVERY_S if self._live else LINE_EVERY_S):
             return
@@ -109,10 +142,16 @@ def role_table(roles: list[RoleStatus]) -> Table:
     return table
 
 
+def trouble_of(status: RoleStatus) -> str:
+    """What is wrong with a role: why it is gone, or how long it has been silent; empty: nothing."""
+    return "" if status.note == "finished" else status.note
+
+
 def _now(status: RoleStatus) -> Text:
     heartbeat = status.heartbeat
-    if not status.alive and status.note and status.note != "finished":
-        return Text(status.note, style="red")
+    if trouble := trouble_of(status):
+        doing = f" while {heartbeat.what}" if heartbeat and status.alive else ""
+        return Text(f"{trouble}{doing}", style="red")
     if heartbeat is None:
         return Text("starting", style="cyan")
     prefix = "waits for " if heartbeat.phase == "waiting" else ""
@@ -148,14 +187,14 @@ def line(snapshot: RunSnapshot) -> str:
         f"{snapshot.stats.episodes} episodes",
         f"success {rate:.0%}" if rate is not None else "",
         held_out(snapshot.roles),
-        _version(_heartbeat(snapshot.roles, "learner")),
+        _newest(snapshot),
     ]
     waiting = [
         f"{r.role} waits for {r.heartbeat.what}"
         for r in snapshot.roles
         if r.heartbeat and r.heartbeat.phase == "waiting"
     ]
-    dead = [f"{r.role}: {r.note}" for r in snapshot.roles if not r.alive and r.note and r.note != "finished"]
+    dead = [f"{r.role}: {trouble}" for r in snapshot.roles if (trouble := trouble_of(r))]
     recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in snapshot.roles if r.heartbeat), 0.0)
     warming = [
         r.heartbeat.what for r in snapshot.roles if r.heartbeat and r.role == "learner" and not snapshot.stats.episodes
@@ -191,6 +230,24 @@ def _rate(heartbeat: Heartbeat) -> str:
 def _version(heartbeat: Heartbeat | None) -> str:
     version = heartbeat.figures.get("version", -1) if heartbeat else -1
     return f"version {version:.0f}" if version >= 0 else "no version yet"
+
+
+def _newest(snapshot: RunSnapshot) -> str:
+    """The learner's version; while it starts again or a run is resumed, the one that is published."""
+    heartbeat = _heartbeat(snapshot.roles, "learner")
+    if heartbeat is not None and heartbeat.figures.get("version", -1) >= 0:
+        return _version(heartbeat)
+    try:  # by itself: what reads weights loads torch, which the supervisor does without
+        published = msgspec.json.decode((snapshot.run.weights / "latest.json").read_bytes(), type=_Published)
+    except (OSError, ValueError):
+        return "no version yet"
+    return f"version {published.version}"
+
+
+class _Published(msgspec.Struct, frozen=True):
+    """What is read of the pointer to the newest weights."""
+
+    version: int
 
 
 def _heartbeat(roles: list[RoleStatus], role: str) -> Heartbeat | None:

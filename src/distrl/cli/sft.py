@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from contextlib import ExitStack, suppress
@@ -11,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from distrl.cli.extras import need_training_packages
+from distrl.cli.trust import add_trust_flag, trust_for, trusted_config
 from distrl.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -30,10 +33,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, action="append", required=True, metavar="RUN", help="a run whose successful episodes to learn from; may be repeated"
     )  # fmt: skip
+    add_trust_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
+    need_training_packages()
     from distrl.runtime.factory import make_policy, prepare_torch
     from distrl.runtime.placement import placement_notices
     from distrl.runtime.run_folder import create_run, open_run
@@ -45,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print(text, file=sys.stderr)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    with ExitStack() as stack:
+    with ExitStack() as stack, ExitStack() as half_done:
         if folder is not None:
             _hold(folder, stack)
         frames = _frame_cache(config, [folder, *sources] if folder is not None else sources)
@@ -53,12 +58,14 @@ def run(args: argparse.Namespace) -> int:
         examples = _examples(policy, found, config)
         if folder is None:  # not earlier: what cannot be learnt from leaves nothing behind
             folder = create_run(config, now=datetime.now())
+            half_done.callback(shutil.rmtree, folder.path, ignore_errors=True)  # such as after Ctrl-C
             _hold(folder, stack)
         learner = _learner(folder, config, policy)
         resumed = learner.resume()
         loss = _clone(policy, examples, config)
         learner.publish()
         learner.save()
+        half_done.pop_all()
     result = {
         "run": str(folder.path),
         "examples": len(examples.examples),
@@ -68,11 +75,11 @@ def run(args: argparse.Namespace) -> int:
         "policy_version": learner.version,
         "resumed": resumed,
     }
-    _tell(result, examples.damaged, as_json=args.json)
+    _tell(result, examples.damaged, as_json=args.json, trust=trust_for(config))
     return 0
 
 
-def _tell(result: dict[str, Any], damaged: list[str], *, as_json: bool) -> None:
+def _tell(result: dict[str, Any], damaged: list[str], *, as_json: bool, trust: str) -> None:
     from distrl.cli.main import print_json
 
     if as_json:
@@ -81,7 +88,7 @@ def _tell(result: dict[str, Any], damaged: list[str], *, as_json: bool) -> None:
     print("learnt {examples} of {steps} steps, loss {loss:.3f}; version {policy_version} of {run}".format(**result))
     if damaged:
         print(f"skipped as damaged: {len(damaged)} episodes, the first because {damaged[0]}")
-    print("next: distrl train --resume {run}".format(**result))
+    print(f"next: distrl train --resume {result['run']}{trust}")
 
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
@@ -98,7 +105,9 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
         raise UsageError(
             "a run keeps its own settings", expected="RUN and --data alone", fix="a TOML file makes a new run"
         )
-    config = load_config(args.run, args.overrides) if folder is None else folder.config()
+    config = (
+        load_config(args.run, args.overrides) if folder is None else trusted_config(folder, trusted=args.trust_code)
+    )
     check_model(config)
     check_devices(config)
     return folder, config
@@ -117,7 +126,9 @@ def _successes(sources: list[RunFolder]) -> Successes:
     from distrl.pretraining.cloning import read_successes
 
     with ExitStack() as stack:
-        found = read_successes(stack.enter_context(ExperienceStore(source.experience)) for source in sources)
+        found = read_successes(
+            stack.enter_context(ExperienceStore(source.experience, read_only=True)) for source in sources
+        )
     if not found.episodes:
         raise _nothing(", ".join(str(source.path) for source in sources), found.damaged)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,25 +15,42 @@ if TYPE_CHECKING:
 
 ON_THE_WAY = 5
 """How many of the evaluations on the way are shown, the last ones."""
+REFRESH_S = 2.0
+"""Between two screens of `--watch`."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, help="a run folder")
+    parser.add_argument("run", nargs="?", type=Path, help="a run folder; without it, the newest in --root")
+    parser.add_argument("--root", type=Path, default=Path("runs"), help="folder that holds the runs (default: runs)")
+    parser.add_argument("--watch", action="store_true", help="show it again every two seconds, until Ctrl-C or its end")
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
-    from distrl.cli.main import print_json
     from distrl.runtime.run_folder import open_run
+    from distrl.runtime.run_sizes import newest_run
+
+    folder = open_run(args.run or newest_run(args.root))
+    status = _show(folder, as_json=args.json)
+    while args.watch and status.phase == "live":
+        time.sleep(REFRESH_S)
+        if sys.stdout.isatty() and not args.json:
+            print("\033[2J\033[H", end="")  # an empty screen, from its top
+        status = _show(folder, as_json=args.json)
+    return 0
+
+
+def _show(folder: RunFolder, *, as_json: bool) -> RunStatus:
+    from distrl.cli.main import print_json
     from distrl.runtime.summary import read_status
 
-    folder = open_run(args.run)
     status = read_status(folder, now_s=time.time())
-    if args.json:
+    if as_json:
         print_json(status)
     else:
         _print(folder, status)
-    return 0
+    sys.stdout.flush()
+    return status
 
 
 def _print(folder: RunFolder, status: RunStatus) -> None:
@@ -44,6 +62,8 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
         f"{folder.name}: {status.phase}; {status.episodes} episodes, {status.steps} steps, {status.budget.wall_s:.0f} s; "
         f"phones busy {status.device_utilisation:.1%} of the time"
     )
+    if status.cause:
+        out.print(f"ended by: {status.cause}")
     out.print(role_table(status.roles))
     for line in (*evaluations(status.evaluations), *status.notices, *status.troubles):
         out.print(line)

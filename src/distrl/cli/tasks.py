@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
@@ -11,13 +11,13 @@ from statistics import median
 import msgspec
 
 from distrl import plugins
-from distrl.cli.main import console, print_json
+from distrl.cli.main import console, print_json, whole_number
 from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
-from distrl.errors import TaskError, closest
+from distrl.errors import DistrlError, TaskError, closest, raised_as
 from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import play_oracle
-from distrl.types import CustomCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
+from distrl.types import AndroidCheck, CustomCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
 EXAMPLES = 3
 
@@ -40,6 +40,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     suites: dict[str, SuiteFacts]
     overlap: int
     """Instances that stand in more than one split, counted over all tasks of the suites above."""
+    broken: dict[str, str] = {}
+    """Suites of installed packages that cannot be used, with the error."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     playing.add_argument("--agent", choices=("oracle", "hand", "random"), default="oracle", help="who plays (oracle)")
     playing.add_argument("--out", type=Path, metavar="FOLDER", help="where the pictures go (runs/try/ID)")
     playing.add_argument("--perturbed", action="store_true", help="with pop-ups, slow loads, variants and updates")
-    playing.add_argument("--agent-seed", type=int, default=0, metavar="N", help="of the random agent")
+    playing.add_argument(
+        "--agent-seed",
+        type=whole_number("--agent-seed", 0, 2**32 - 1, 0),
+        default=0,
+        metavar="N",
+        help="of the random agent",
+    )
     for action in (listing, showing, playing):
         action.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
@@ -70,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    chosen = [suite(name) for name in ([args.suite] if args.suite else plugins.names("suites"))]
+    chosen, broken = ([suite(args.suite)], {}) if args.suite is not None else _usable_suites()
     facts: dict[str, SuiteFacts] = {}
     overlap = 0
     for each in chosen:
@@ -81,10 +89,31 @@ def _list(args: argparse.Namespace) -> int:
         if not args.json:
             _print_suite(each, facts[each.name], tasks, steps)
     if args.json:
-        print_json(Listing(suites=facts, overlap=overlap))
+        print_json(Listing(suites=facts, overlap=overlap, broken=broken))
     else:
+        for name, why in broken.items():
+            print(f"\n{name}: cannot be used: {why}")
         print(f"\ninstances in more than one split: {overlap}")
     return 0 if overlap == 0 else 1
+
+
+def _usable_suites() -> tuple[list[Suite], dict[str, str]]:
+    """Every suite, built in or of an installed package, and those of packages that fail, with the error in one line."""
+    found: list[Suite] = []
+    broken: dict[str, str] = {}
+    for name in plugins.names("suites"):
+        try:
+            made = suite(name)
+            if name not in plugins.BUILT_IN["suites"]:
+                with raised_as(lambda error: TaskError(str(error) or type(error).__name__)):
+                    deque((task for split in SPLITS for task in tasks_of(made, split)), maxlen=0)
+        except DistrlError as error:  # it costs its own suite alone
+            if name in plugins.BUILT_IN["suites"]:
+                raise
+            broken[name] = " ".join(str(error).split())[:300]
+        else:
+            found.append(made)
+    return found, broken
 
 
 def _oracle_steps(task: Task) -> int:
@@ -168,7 +197,7 @@ def _examples(name: str) -> list[Task]:
             expected=f"a template of it, or {name}/test/0 and the like",
             fix=f"distrl tasks list --suite {name}",
         )
-    for each in map(suite, plugins.names("suites")):
+    for each in _usable_suites()[0]:
         found = [task for task in tasks_of(each, "test") if task.template == name]
         if found:
             return found[:EXAMPLES]
@@ -177,7 +206,7 @@ def _examples(name: str) -> list[Task]:
 
 
 def _template_names() -> set[str]:
-    return {task.template for name in plugins.names("suites") for task in tasks_of(suite(name), "test")}
+    return {task.template for each in _usable_suites()[0] for task in tasks_of(each, "test")}
 
 
 def _print_task(task: Task) -> None:
@@ -215,6 +244,8 @@ def _wants(task: Task) -> str:
             return "; ".join([*wants, *showing, *answer]) or "to be called impossible"
         case RewardCheck(at_least=at_least):
             return f"a reward of {at_least:g} from the device"
+        case AndroidCheck() as check:
+            return ", ".join(f"{name} {value}" for name, value in msgspec.to_builtins(check).items() if name != "type")
         case CustomCheck(values=values):
             return ", ".join(f"{name} {value}" for name, value in values.items())
 

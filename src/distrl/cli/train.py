@@ -6,20 +6,23 @@ import argparse
 import shlex
 import signal
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from distrl.errors import ConfigError, UsageError
+from distrl.cli.extras import need_model_packages, need_training_packages
+from distrl.cli.trust import add_trust_flag, trust_for, trusted_config
+from distrl.errors import ConfigError, RoleCrashed, UsageError
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
-    from distrl.runtime.session import Session
+    from distrl.runtime.session import RunSnapshot, Session
     from distrl.runtime.summary import Summary
-    from distrl.transport.files import BudgetUsed
+    from distrl.transport.base import BudgetUsed
     from distrl.types import Split
 
 TAKES_CONFIG = True
@@ -33,27 +36,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with this run folder where it stopped, with its own settings; flags may change some of them",
     )
+    add_trust_flag(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
+    need_training_packages()
     from distrl.cli.main import print_json
     from distrl.cli.progress import Progress
-    from distrl.runtime.local import LocalRuntime
+    from distrl.runtime.kinds import make_runtime
     from distrl.runtime.placement import placement_notices
     from distrl.runtime.session import Session
+    from distrl.telemetry.sinks import forwarding
 
     folder, config = _open(args)
-    for text in (f"run folder {folder.path}", *placement_notices(config)):
-        print(text, file=sys.stderr)
-    with Progress() as progress:
-        session = Session(folder, config, LocalRuntime(folder, config.runtime), progress.show)
+    with suppress(OSError):  # a reader that has gone, as in `| head`, ends no training
+        print("\n".join((f"run folder {folder.path}", *placement_notices(config))), file=sys.stderr)
+    with forwarding(config.telemetry, folder.metrics) as forward, Progress() as progress:
+
+        def watch(snapshot: RunSnapshot) -> None:
+            progress.show(snapshot)
+            forward()
+
+        session = Session(folder, config, make_runtime(config, folder), watch)
         _stop_politely(session)
         summary = session.train()
     if args.json:
         print_json(summary)
     else:
-        print(_closing(summary, folder, interrupted=session.interrupted))
+        print(_closing(summary, folder))
+    if summary.cut_off:
+        raise incomplete(summary, folder)
     return 0
 
 
@@ -64,6 +77,10 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.runtime.run_folder import create_run, open_run
 
     if args.resume is None:
+        if args.trust_code:
+            raise UsageError(
+                "--trust-code is for --resume RUN", expected="your own file or flags", fix="leave --trust-code out"
+            )
         config = load_config(args.config, args.overrides)
         check_settings(config)
         check_model(config)
@@ -76,18 +93,22 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
             fix=f"distrl train --resume {args.resume}",
         )
     folder = open_run(args.resume)
+    trusted_config(folder, trusted=args.trust_code, unless=tuple(args.overrides))
     config = settings_to_resume(folder, args.overrides)
     check_settings(config)
     check_model(config)
     check_devices(config)
-    _refuse_finished(folder, config)
+    refuse_finished(folder, config)
     return folder, config
 
 
 def check_settings(config: Config) -> None:
     """Raise now where a new run with these settings would come to nothing on any machine, with any model."""
+    from distrl.telemetry.sinks import check_sinks
+
     _check_plugins(config)
     _check_tasks(config)
+    check_sinks(config.telemetry)
 
 
 def _check_plugins(config: Config) -> None:
@@ -96,14 +117,13 @@ def _check_plugins(config: Config) -> None:
     from distrl.tasks.judges import find_judge
 
     find_judge(config.judge)
-    kinds: tuple[tuple[plugins.Kind, str, dict[str, object]], ...] = (
-        ("devices", config.devices.kind, config.devices.options),
-        ("policies", config.policy.kind, config.policy.options),
-        ("algorithms", config.algorithm.kind, config.algorithm.options),
-    )
-    for kind, name, options in kinds:
-        if name not in plugins.BUILT_IN[kind]:  # built-in ones load torch, and are there
-            plugins.read_options(kind, name, plugins.load(kind, name), options)
+    plugins.check("devices", config.devices.kind, config.devices.options)
+    plugins.check("policies", config.policy.kind, config.policy.options)
+    plugins.check("algorithms", config.algorithm.kind, config.algorithm.options)
+    if config.algorithm.kind not in plugins.BUILT_IN["algorithms"]:
+        from distrl.runtime.factory import make_algorithm
+
+        make_algorithm(config)  # devices and policies may be costly to make: where that fails, the role says so
 
 
 def _check_tasks(config: Config) -> None:
@@ -136,15 +156,19 @@ def check_model(config: Config) -> None:
 
     if config.policy.kind == "vlm":
         check_folder(config.policy.vlm.path)
+        need_model_packages(config)
 
 
-def _refuse_finished(folder: RunFolder, config: Config) -> None:
+def refuse_finished(folder: RunFolder, config: Config) -> None:
+    """Raise where a run cannot go on: its budget is used up, or what it needs was pruned."""
+    from distrl.runtime.run_sizes import refuse_pruned
     from distrl.runtime.session import is_over
     from distrl.runtime.summary import read_summary
-    from distrl.transport.files import read_budget
+    from distrl.transport.files import FileBudget
 
-    summary, spent = read_summary(folder), read_budget(folder.budget)
-    if summary is not None and not summary.interrupted and is_over(config.run, spent, summary.episodes):
+    refuse_pruned(folder)
+    summary, spent = read_summary(folder), FileBudget(folder.budget).read()
+    if summary is not None and summary.is_whole and is_over(config.run, spent, summary.episodes):
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
             expected="a run that was stopped, or a larger budget",
@@ -160,36 +184,55 @@ def _more(limits: RunConfig, spent: BudgetUsed, episodes: int) -> str:
 
 
 def _stop_politely(session: Session) -> None:
-    """Ctrl-C once finishes and saves; twice stops now."""
+    """Ctrl-C once finishes and saves, as do SIGTERM and the end of the terminal (SIGHUP); Ctrl-C twice stops now."""
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         session.interrupted = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("\nfinishing and saving; press Ctrl-C again to stop now", file=sys.stderr)
+        with suppress(OSError):  # nobody reads it any more
+            print("\nfinishing and saving; press Ctrl-C again to stop now", file=sys.stderr)
 
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` wants it to go on
+        signal.signal(signal.SIGHUP, ask)
 
 
-def _closing(summary: Summary, folder: RunFolder, *, interrupted: bool) -> str:
-    command, path = _own_command(), shlex.quote(str(folder.path))
-    after = [f"  {command} train --resume {path}"] if interrupted else []
-    look = "try" if folder.config().devices.kind == "sim" else "show"
+def incomplete(summary: Summary, folder: RunFolder) -> RoleCrashed:
+    """The error of a run whose learner or evaluator was cut off at its end."""
+    trust = trust_for(folder.config())
+    return RoleCrashed(
+        f"the run has not come to its end: {summary.cut_off}",
+        expected="a learner that saves and a last evaluation",
+        fix=f"`distrl train --resume {folder.path}{trust}` makes up for it; {folder.logs} says more",
+    )
+
+
+def _closing(summary: Summary, folder: RunFolder) -> str:
+    command, path, config = _own_command(), shlex.quote(str(folder.path)), folder.config()
+    trust = trust_for(config)
+    resume = [] if summary.is_whole else [f"  {command} train --resume {path}{trust}"]
+    evaluate = [
+        f"  {command} watch {path}{trust}",
+        f"  {command} evaluate {path} --suite {summary.suite} --episodes 300{trust}",
+    ]
+    look = "try" if config.devices.kind == "sim" else "show"
+    version = f"version {summary.policy_version}" if summary.policy_version >= 0 else "no version yet"
     gpu = "" if summary.gpu_utilisation is None else f", GPU busy {summary.gpu_utilisation:.1%}"
     lines = [
-        _success("before", summary.success_before_rate),
-        _success("after ", summary.success_after_rate),
-        f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; version {summary.policy_version}",
+        _success("before", summary.success_before_rate, summary.unknown_before),
+        _success("after ", summary.success_after_rate, summary.unknown_after),
+        f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; {version}",
         f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}{gpu}",
-        f"lost episodes {summary.lost_episodes}, doubled {summary.duplicate_episodes}, restarts {summary.restarts}, "
-        f"phones lost and recovered {summary.device_losses}",
+        f"lost episodes {_count(summary.lost_episodes)}, doubled {summary.duplicate_episodes}, "
+        f"restarts {summary.restarts}, phones lost and recovered {_count(summary.device_losses)}",
         *_unstored(summary),
         "",
         f"run folder: {folder.path}",
         "next:",
-        *after,
+        *resume,
         f"  {command} status {path}",
-        f"  {command} evaluate {path} --suite {summary.suite} --episodes 300",
+        *(evaluate if summary.policy_version >= 0 else []),
         f"  {command} tasks {look} {summary.suite}/test/0",
     ]
     return "\n".join(lines)
@@ -200,15 +243,20 @@ def _unstored(summary: Summary) -> list[str]:
     return [f"finished, but not yet stored when a worker was killed: {count} episodes"] if count else []
 
 
+def _count(found: int | None) -> str:
+    return "not known" if found is None else str(found)
+
+
 def _own_command() -> str:
     """How this program was called, for the next commands to be typed the same way."""
     called = sys.argv[0]
     return "python -m distrl" if called.endswith("__main__.py") else shlex.quote(called)
 
 
-def _success(when: str, rate: Rate | None) -> str:
+def _success(when: str, rate: Rate | None, unknown: int) -> str:
     if rate is None:
         return f"success {when}: not evaluated"
     from distrl.cli.progress import share
 
-    return f"success {when}: {share(rate)}"
+    told = f"; {unknown} without an outcome count as no success" if unknown else ""
+    return f"success {when}: {share(rate)}{told}"

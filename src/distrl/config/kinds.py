@@ -14,10 +14,27 @@ from msgspec import Meta
 from distrl.types import DialectName
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Positive = Annotated[float, Meta(gt=0.0)]
-NotNegative = Annotated[float, Meta(ge=0.0)]
-Count = Annotated[int, Meta(ge=1)]
-CountOrNone = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0.0, le=1e9)]
+NotNegative = Annotated[float, Meta(ge=0.0, le=1e9)]
+Signed = Annotated[float, Meta(ge=-1e6, le=1e6)]
+Temperature = Annotated[float, Meta(ge=0.01, le=100.0)]
+"""Below it the softmax overflows or is greedy, which is no sampling."""
+MOST_SECONDS = 1e6
+"""Longer waits than 11 days are slips of the hand, and clocks overflow."""
+Seconds = Annotated[float, Meta(gt=0.0, le=MOST_SECONDS)]
+SecondsOrNone = Annotated[float, Meta(ge=0.0, le=MOST_SECONDS)]
+Minutes = Annotated[float, Meta(ge=0.0, le=525_600.0)]
+"""A year at most."""
+# Every whole number has an end: a slip of the hand is refused before it takes all memory.
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+CountOrNone = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Few = Annotated[int, Meta(ge=1, le=10_000)]
+FewOrNone = Annotated[int, Meta(ge=0, le=10_000)]
+"""Of what is held in memory, or is a process or device each."""
+Some = Annotated[int, Meta(ge=1, le=1_000_000)]
+SomeOrNone = Annotated[int, Meta(ge=0, le=1_000_000)]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+"""What every generator of random numbers takes."""
 # A pattern comes with a description, which is what people are shown of it.
 Name = Annotated[
     str, Meta(min_length=1, description="a built-in name, an entry point's name or package.module:attribute")
@@ -61,7 +78,7 @@ class LatencyConfig(Section, frozen=True):
     """Chance that a step of an emulator stalls for many seconds."""
     slow_machine_share: Share = 0.2
     """Share of the phones that sit on a machine half as fast."""
-    slow_workers: CountOrNone = 0
+    slow_workers: FewOrNone = 0
     """So many of the workers, the last ones, sit with all their phones on machines half as fast."""
 
 
@@ -78,7 +95,7 @@ class FaultConfig(Section, frozen=True):
     """Chance that a screenshot arrives damaged."""
     fail_device: str = ""
     """Name of one phone, such as worker-0/phone-3, that is made to crash on purpose, to be seen recovering; empty: none."""
-    fail_after_steps: Count = 20
+    fail_after_steps: Some = 20
     """Steps after which that phone crashes."""
 
 
@@ -92,14 +109,48 @@ class SimConfig(Section, frozen=True):
     faults: FaultConfig = FaultConfig()
 
 
+class AndroidConfig(Section, frozen=True):
+    """Android phones and emulators over ADB: `[devices.android]`."""
+
+    serials: tuple[str, ...] = ()
+    """The devices to use, as `adb devices` names them; empty: all that are connected when a role starts."""
+    evaluation_serials: tuple[str, ...] = ()
+    """Devices for evaluations alone; empty: the first ones of all, which workers use too."""
+    adb: str = "adb"
+    """The adb program, which starts the server where none runs."""
+    host: str = "127.0.0.1"
+    """Where the adb server listens."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """Port of the adb server; 0: ANDROID_ADB_SERVER_PORT where that is set, else 5037."""
+    screenshot_width: Annotated[int, Meta(ge=0, le=4320)] = 540
+    """Screenshots are scaled down to so many pixels in width; 0: kept as they are."""
+    transfer: Literal["raw", "png"] = "raw"
+    """How pictures come over: raw is quickest on a local emulator, png smaller over USB."""
+    elements: bool = True
+    """Read the UI hierarchy, which takes Android a second or two; false: pictures alone, for policies that read no elements."""
+    quiet_s: SecondsOrNone = 0.4
+    """The screen has settled once it has not changed for so long; 0: one picture after an action, without waiting."""
+    settle_s: SecondsOrNone = 6.0
+    """Go on after so many seconds even if the screen keeps changing, as with a video."""
+    wait_s: SecondsOrNone = 1.0
+    """How long the action "wait" takes."""
+    call_s: Seconds = 15.0
+    """A single adb call that takes longer has failed, and the device is lost."""
+    reboot_after: FewOrNone = 3
+    """Losses in a row after which a device is rebooted instead of reconnected; 0: never."""
+    logcat: str = ""
+    """Folder for the last lines of a device's log after it was lost; empty: none are kept."""
+
+
 class DevicesConfig(Section, frozen=True):
     """What the workers drive, and how many."""
 
     kind: Name = "sim"
-    """What the workers drive: sim (simulated phones), an entry point or `package.module:attribute`."""
-    per_worker: Count = 72
+    """What the workers drive: sim (simulated phones), android (phones and emulators over ADB), an entry point or `package.module:attribute`."""
+    per_worker: Few = 72
     """Devices that each worker process drives at once."""
     sim: SimConfig = SimConfig()
+    android: AndroidConfig = AndroidConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of devices of your own."""
 
@@ -135,7 +186,7 @@ class PixelConfig(Section, frozen=True):
     """Bytes of an instruction that are read; what comes after them is neither read nor typed."""
     jitter: Share = 0.1
     """Colour jitter in training, as a share of the colour range, so that the policy does not depend on colours; 0: none."""
-    image_cache: CountOrNone = 1024
+    image_cache: SomeOrNone = 1024
     """Decoded screenshots that the learner caches on its device, 0.3 MB each at 224 × 448; 0: every screenshot is decoded each time."""
 
 
@@ -152,30 +203,30 @@ class VlmConfig(Section, frozen=True):
     """Recent actions in the prompt, `rollout.history` of them at most."""
     history_pictures: Annotated[int, Meta(ge=0, le=8)] = 0
     """Screenshots of earlier steps in the prompt, besides the present one."""
-    image_max_pixels: Annotated[int, Meta(ge=1024)] = 602_112
+    image_max_pixels: Annotated[int, Meta(ge=1024, le=100_000_000)] = 602_112
     """Larger screenshots are scaled down to so many pixels: they set the length of the prompt."""
-    answer_tokens: Count = 64
+    answer_tokens: Few = 64
     """Longest answer; a longer one is cut off there."""
-    lora_rank: CountOrNone = 16
+    lora_rank: FewOrNone = 16
     """Rank of the adapters that are trained and published; 0: train and publish all weights."""
     lora_alpha: Positive = 32.0
     """Scale of the adapters, which is divided by their rank."""
     lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """Layers of the language model that get adapters, by the last part of their names."""
-    value_width: Count = 256
+    value_width: Few = 256
     """Hidden units of the value head, which reads the last token of the prompt."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Numbers that the model computes with; auto: bfloat16 on a GPU, float32 on a CPU."""
-    decide_batch: Count = 16
+    decide_batch: Few = 16
     """Prompts answered at once; fewer need less memory in a worker."""
-    score_batch: Count = 2
+    score_batch: Few = 2
     """Prompts under gradient at once; fewer need less memory in the learner."""
     fast: bool = True
     """Answer by static caches and captured graphs on a GPU, and learn through fewer kernels, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
     merge: bool = False
     """Answer with the adapters added into the weights: several times faster for a small model, at the price of a second copy of the weights and of one more rounding."""
     gradient_checkpointing: bool = True
-    """Keep only the input of each layer under gradient and compute the rest again: far less memory. Up to half as much time again where score_batch holds a whole update; none for larger ones, of which all but the last part are computed again in either case."""
+    """Where the GPU has no memory for all activations, keep only the input of each layer and compute the rest again. False: never; the last micro-batch keeps all, and the others are computed again as a whole."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model's folder. Read it first."""
 
@@ -206,7 +257,7 @@ class ARideConfig(Section, frozen=True):
     """Where clipped importance ratios correct for the policy that acted: nowhere, in the value targets, or there and in the policy term (as published)."""
     advantage: Literal["signed", "positive", "binary"] = "binary"
     """What the policy learns from: every advantage, the positive ones, or 1 where the advantage is above `advantage_floor`."""
-    advantage_floor: float = -0.1
+    advantage_floor: Signed = -0.1
     """With binary advantages, what an advantage must exceed to count: a little below 0 keeps steps that went as expected."""
     positive_only: bool = True
     """Raise the probability of actions of successful episodes alone; false: of every episode (as published)."""
@@ -220,7 +271,7 @@ class ARideConfig(Section, frozen=True):
     """Weight of the unlikelihood term on invalid actions; 0: none."""
     unlikelihood: Literal["invalid", "certain"] = "invalid"
     """Which steps that term takes: those the device refused, or also those without effect and false claims of failed episodes."""
-    critic_warmup_updates: CountOrNone = 40
+    critic_warmup_updates: SomeOrNone = 40
     """Updates that train the critic alone."""
 
 
@@ -229,13 +280,13 @@ class DigiRLConfig(Section, frozen=True):
     """Discount per step, in the TD errors of a trajectory's first priority."""
     outcome_decay: Share = 0.5
     """Lambda of the step advantage: with each step before the end the outcome counts less by this factor, and the critic more."""
-    step_floor: float = 0.05
+    step_floor: Signed = 0.05
     """What the advantage of a step must exceed for the step to be imitated."""
     top_share: Share = 0.5
     """Share of a batch's episodes that may be imitated: those that went furthest beyond what their instruction promised."""
     value_weight: NotNegative = 0.5
     """Weight of the losses of both critics."""
-    critic_warmup_updates: CountOrNone = 40
+    critic_warmup_updates: SomeOrNone = 40
     """Updates that train the critics alone."""
 
 
@@ -251,7 +302,7 @@ class ProximalConfig(Section, frozen=True):
 
     clip: Share = 0.2
     """How far the ratio to the proximal policy may stray from 1 before its gradient stops."""
-    every_updates: Count = 4
+    every_updates: Some = 4
     """Updates after which the present policy becomes the proximal one; 1: they are always the same."""
     trust_region: NotNegative = 0.0
     """A step is masked once its ratio to the policy that acted is beyond 1 + trust_region or 1 / (1 + trust_region), on the side to which it is driven; 0: never."""
@@ -270,12 +321,13 @@ class ProximalConfig(Section, frozen=True):
 class PPOConfig(ProximalConfig, frozen=True):
     lambda_: Share = msgspec.field(default=0.95, name="lambda")
     """Lambda of the generalised advantage estimate: how far credit travels."""
-    critic_warmup_updates: CountOrNone = 40
+    critic_warmup_updates: SomeOrNone = 40
     """Updates that train the critic alone."""
 
 
 class GRPOConfig(ProximalConfig, frozen=True):
-    pass
+    whole_groups: bool = False
+    """Make batches of whole groups that have successes and failures, as long as there are any; false: of single episodes, drawn by priority."""
 
 
 class AlgorithmConfig(Section, frozen=True):

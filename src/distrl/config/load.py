@@ -25,11 +25,15 @@ from distrl.errors import ConfigError, closest
 from distrl.types import SettingValue
 
 Source = Literal["default", "file", "flag"]
-NOT_HASHED = ("run.root", "run.name")
-"""Where a run lives and what it is called change nothing about it."""
+NOT_HASHED = ("run.root", "run.name", "telemetry.sinks")
+"""Where a run lives, what it is called and who reads its metrics change nothing about it."""
 
 READY = Path("configs")
-"""Where ready runs lie, seen from the folder of this project."""
+"""Where ready runs lie, seen from the folder of this project or of the installed package."""
+
+
+class UnreadableFile(ConfigError):
+    """A file of settings that cannot be read as TOML at all."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +120,14 @@ def _from_file(path: Path | None) -> Iterator[tuple[str, SettingValue]]:
             yield key, _option(key, value, f"{where}{key}")
             continue
         setting = _find(key, where)
-        yield key, _fit(setting, value, f"{where}{key} = {json.dumps(value, default=str)}")
+        yield key, _fit(setting, value, f"{where}{key} = {_quoted(value)}")
+
+
+def _quoted(value: object) -> str:
+    try:
+        return json.dumps(value, default=str)
+    except RecursionError:
+        return "tables within tables"
 
 
 def _is_option(key: str) -> bool:
@@ -137,7 +148,7 @@ def _parse_option(text: str) -> object:
     """The text of a flag as TOML would read it; text where it does not."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -150,17 +161,31 @@ def _from_flag(key: str, raw: SettingValue) -> SettingValue:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(find_ready(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise no_such_file(path, otherwise="leave it out for the defaults") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", fix="name a TOML file that you may read") from None
+        raise UnreadableFile(
+            f"cannot read {path}: {error.strerror}", fix="name a TOML file that you may read"
+        ) from None
     except UnicodeDecodeError:
         fix = "name a TOML file, or leave it out for the defaults"
-        raise ConfigError(f"{path} is not text", expected="a TOML file in UTF-8", fix=fix) from None
-    except tomllib.TOMLDecodeError as error:
+        raise UnreadableFile(f"{path} is not text", expected="a TOML file in UTF-8", fix=fix) from None
+    except RecursionError:
+        fix = "write settings as plain values and lists of them"
+        raise UnreadableFile(f"{path} is nested too deeply", expected="sections of plain values", fix=fix) from None
+    except ValueError as error:  # TOMLDecodeError, and what Python says of a number with thousands of digits
         fix = 'write sections as [run] and values as key = 1, key = 0.5, key = true or key = "text"'
-        raise ConfigError(f"{path} is not TOML: {error}", fix=fix) from None
+        raise UnreadableFile(f"{path} is not TOML: {str(error)[:300]}", fix=fix) from None
+
+
+def find_ready(path: Path) -> Path:
+    """`path`, or the ready run of that name where there is no such file: `first-run` works in any folder."""
+    if path.exists() or path.parent not in (Path(), READY) or path.suffix not in ("", ".toml"):
+        return path
+    package = Path(__file__).parents[1]
+    folders = (package / READY, package.parents[1] / READY)  # of a wheel, of a clone
+    return next((file for folder in folders if (file := folder / f"{path.stem}.toml").is_file()), path)
 
 
 def no_such_file(path: Path, *, otherwise: str) -> ConfigError:

@@ -180,11 +180,16 @@ def _in_words(info: types.Type) -> str:
 
 def _limits(info: types.IntType | types.FloatType) -> str:
     if info.ge is not None and info.le is not None:
-        span = f" from {info.ge:g} to {info.le:g}"
+        span = f" from {_plain(info.ge)} to {_plain(info.le)}"
     else:
         bounds = (("above", info.gt), ("of at least", info.ge), ("below", info.lt), ("of at most", info.le))
-        span = " and".join(f" {word} {limit:g}" for word, limit in bounds if limit is not None)
-    return span + (f" that {info.multiple_of:g} divides" if info.multiple_of else "")
+        span = " and".join(f" {word} {_plain(limit)}" for word, limit in bounds if limit is not None)
+    return span + (f" that {_plain(info.multiple_of)} divides" if info.multiple_of else "")
+
+
+def _plain(limit: float) -> str:
+    """A limit as people write it: 1000000, and not 1e+06."""
+    return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 
 def _table(section: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from distrl.config.kinds import MOST_SECONDS
 from distrl.config.schema import Config
 from distrl.errors import ConfigError
 from distrl.plugins import BUILT_IN
@@ -35,6 +36,7 @@ def check(config: Config) -> Config:
         )
     _check_failing_phone(config)
     _check_groups(config)
+    _check_silence(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -55,8 +57,23 @@ def _check_groups(config: Config) -> None:
         )
 
 
+def _check_silence(config: Config) -> None:
+    """Raise where healthy roles would be taken for silent ones."""
+    runtime = config.runtime
+    if runtime.heartbeat_s >= runtime.silent_after_s:
+        raise ConfigError(
+            f"runtime.heartbeat_s = {runtime.heartbeat_s:g} is not below runtime.silent_after_s = "
+            f"{runtime.silent_after_s:g}: roles that are well would be killed",
+            expected="several heartbeats within silent_after_s",
+            fix=f"--runtime.heartbeat_s {runtime.silent_after_s / 20:g}, or "
+            f"--runtime.silent_after_s {min(20 * runtime.heartbeat_s, MOST_SECONDS):g}",
+        )
+
+
 def _check_failing_phone(config: Config) -> None:
     """Raise where the phone that shall crash on purpose is none of this run's, so that nothing would be seen."""
+    if config.devices.kind != "sim":
+        return
     name, workers, phones = config.devices.sim.faults.fail_device, config.rollout.workers, config.devices.per_worker
     found = re.fullmatch(r"worker-(0|[1-9]\d*)/phone-(0|[1-9]\d*)", name, re.ASCII)
     if name and not (found and int(found[1]) < workers and int(found[2]) < phones):

@@ -15,15 +15,19 @@ from msgspec import Meta
 from distrl.config.kinds import (
     NO_PERTURBATIONS,
     AlgorithmConfig,
+    AndroidConfig,
     ARideConfig,
     Count,
     CountOrNone,
     DevicesConfig,
     DigiRLConfig,
     FaultConfig,
+    Few,
+    FewOrNone,
     FilteredBCConfig,
     GRPOConfig,
     LatencyConfig,
+    Minutes,
     Name,
     NotNegative,
     PerturbationConfig,
@@ -34,9 +38,15 @@ from distrl.config.kinds import (
     PPOConfig,
     Processor,
     ProximalConfig,
+    Seconds,
+    SecondsOrNone,
     Section,
+    Seed,
     Share,
     SimConfig,
+    Some,
+    SomeOrNone,
+    Temperature,
     VlmConfig,
 )
 
@@ -44,6 +54,7 @@ __all__ = [
     "NO_PERTURBATIONS",
     "ARideConfig",
     "AlgorithmConfig",
+    "AndroidConfig",
     "Config",
     "DataConfig",
     "DevicesConfig",
@@ -68,6 +79,7 @@ __all__ = [
     "RuntimeConfig",
     "SimConfig",
     "TasksConfig",
+    "TelemetryConfig",
     "VlmConfig",
     "WarmStartConfig",
 ]
@@ -84,9 +96,9 @@ class RunConfig(Section, frozen=True):
     """Ends up in the name of the run folder."""
     root: str = "runs"
     """Folder that holds the run folders."""
-    seed: CountOrNone = 0
+    seed: Seed = 0
     """Decides tasks, phones, weights and sampling."""
-    minutes: NotNegative = 4.9
+    minutes: Minutes = 4.9
     """Stop collecting after so many minutes; 0: no limit."""
     episodes: CountOrNone = 0
     """Stop collecting after so many episodes; 0: no limit."""
@@ -95,7 +107,7 @@ class RunConfig(Section, frozen=True):
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
     """Which tasks to train on: see `distrl tasks list`; also an entry point or `package.module:attribute`."""
-    max_oracle_steps: CountOrNone = 0
+    max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
     """Share of the practised tasks that come under other names, on simulated phones where everything is called so, so that neither names nor phones are learnt by heart; 0: none."""
@@ -105,37 +117,37 @@ class TasksConfig(Section, frozen=True):
 
 class JudgeConfig(Section, frozen=True):
     kind: Name = "auto"
-    """Who says whether an episode succeeded: auto (by the task's check: the state of a simulated phone, or the device's own reward), sim, reward, an entry point or `package.module:attribute`."""
-    deadline_s: Positive = 60.0
+    """Who says whether an episode succeeded: auto (by the task's check: the state of a simulated or Android phone, or the device's own reward), sim, android, reward, an entry point or `package.module:attribute`."""
+    deadline_s: Seconds = 60.0
     """A judge that takes longer over one episode has failed: the verdict is unknown."""
-    at_once: Count = 16
+    at_once: Few = 16
     """Episodes of a worker that are judged at the same time; more of them wait, and so do new episodes."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a judge of your own."""
 
 
 class RolloutConfig(Section, frozen=True):
-    workers: Count = 2
+    workers: Few = 2
     """Worker processes."""
-    batch_size: Count = 64
+    batch_size: Few = 64
     """Most decisions that are made at once."""
-    batch_wait_s: NotNegative = 0.004
+    batch_wait_s: SecondsOrNone = 0.004
     """How long a decision may wait for others to share its batch."""
-    episode_budget_s: NotNegative = 0.0
+    episode_budget_s: SecondsOrNone = 0.0
     """An episode that lasts longer is truncated, bootstrapped and used; 0: what the device's own time scales say (an emulator in real time: 150 s)."""
-    step_deadline_s: NotNegative = 0.0
+    step_deadline_s: SecondsOrNone = 0.0
     """A device that takes longer over one action counts as lost; 0: what its own time scales say (an emulator in real time: 124 s)."""
-    drain_s: NotNegative = 3.0
+    drain_s: SecondsOrNone = 3.0
     """How long running episodes may go on after a worker was told to stop; what is not over by then is truncated and kept."""
-    spool_episodes: CountOrNone = 256
+    spool_episodes: SomeOrNone = 256
     """Episodes that a worker keeps on its own disk while the store does not answer; when they are full, its devices wait."""
     history: Annotated[int, Meta(ge=0, le=16)] = 6
     """Recent actions that a policy is shown."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Sampling temperature while collecting."""
     repeat_penalty: NotNegative = 0.01
     """Taken from the reward of a step that is invalid or has no effect."""
-    group_size: Count = 1
+    group_size: Few = 1
     """Attempts at a task before the next one comes; GRPO compares them with each other and needs 2 at least."""
     lockstep: bool = False
     """Let the devices of a worker start their episodes together and wait for the slowest at every step; only to compare with."""
@@ -152,28 +164,28 @@ class GroundingConfig(Section, frozen=True):
     """Weight of the OCR loss (the letters on every square of the screen, and the name of what it belongs to); 0: none."""
     rename_share: Share = 0.6
     """Share of the phones on which everything has another name, so that letters are learnt and neither names nor their places."""
-    pool: Count = 16_384
+    pool: Some = 16_384
     """Screens in the sample pool on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
-    auxiliary_screens: CountOrNone = 0
+    auxiliary_screens: SomeOrNone = 0
     """Screens of the pool per update of the training that follows, as an auxiliary loss (pointing and OCR, no next steps), so that training on few names does not undo reading; 0: none."""
     compile: bool = True
     """Compile the layers with torch while pretraining on a GPU; where that fails, they run as they are."""
 
 
 class WarmStartConfig(Section, frozen=True):
-    demonstrations: CountOrNone = 50
+    demonstrations: SomeOrNone = 50
     """Oracle episodes for behaviour cloning before training; 0: start from random weights."""
-    epochs: Count = 40
+    epochs: Some = 40
     """Passes over them; not with `samples`."""
     learning_rate: Positive = 2e-3
     """Of behaviour cloning."""
-    batch: Count = 64
+    batch: Few = 64
     """Steps per update of behaviour cloning; screens per update of grounding pretraining."""
     samples: CountOrNone = 0
     """Clone a stream of so many steps, drawn by processes beside the learner and never held all at once; 0: `epochs` over what fits in memory. The pixel policy then does its grounding pretraining, for so many queries."""
-    minutes: NotNegative = 0.0
+    minutes: Minutes = 0.0
     """End a stream after so many minutes, even if `samples` have not come; 0: no limit."""
-    processes: CountOrNone = 0
+    processes: FewOrNone = 0
     """Data workers, the processes that draw a stream; 0: one for each core but two."""
     pointing_share: Share = 0.0
     """Share of the screens of a stream that also come with "Tap" and the name of an element, as grounding examples; 0: none. The pixel policy has `warm_start.grounding.queries` instead."""
@@ -197,7 +209,7 @@ class DataConfig(Section, frozen=True):
 class ReplayConfig(Section, frozen=True):
     capacity_steps: Count = 60_000
     """Steps kept in memory for sampling; the oldest trajectories go first."""
-    max_staleness: CountOrNone = 8
+    max_staleness: SomeOrNone = 8
     """Trajectories acted by a policy more versions old than this are no longer sampled."""
     keep_successes: bool = True
     """Go on sampling successful trajectories however stale: imitation of a success does not age."""
@@ -224,9 +236,9 @@ class LearnerConfig(Section, frozen=True):
     """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     learning_rate: Positive = 3e-3
     """Of the policy and the critic."""
-    batch_trajectories: Count = 16
+    batch_trajectories: Few = 16
     """Trajectories per update."""
-    first_update_episodes: Count = 64
+    first_update_episodes: Some = 64
     """Episodes to have before the first update."""
     updates_per_episode: Positive = 2.0
     """Most updates per arrived episode: more of them over-fit what has been seen."""
@@ -236,44 +248,49 @@ class LearnerConfig(Section, frozen=True):
     """Learning-rate decay: last share of the run's budget (`run.minutes` or `run.episodes`) over which it falls linearly to 0; 0: none."""
     ema_updates: CountOrNone = 100
     """A run ends with the exponential moving average (EMA) of its weights over about so many last updates, and over a fifth of all updates at most; workers act with the newest all the while; 0: it ends with the newest."""
-    publish_every_s: Positive = 4.0
+    publish_every_s: Seconds = 4.0
     """How often a new version goes to the workers."""
-    checkpoint_every_s: Positive = 20.0
+    checkpoint_every_s: Seconds = 20.0
     """How often the learner saves all that it needs to go on."""
     gradient_clip: Positive = 1.0
     """Largest norm of a gradient."""
-    keep_versions: Count = 4
+    keep_versions: Some = 4
     """Published versions that stay on disk."""
     mode: Literal["async", "sync"] = "async"
     """Train while collecting, or take turns (a round of episodes, then training) with the same code."""
-    round_episodes: Count = 192
+    round_episodes: Some = 192
     """Episodes of one round in sync mode: whoever is free plays the next one; with `rollout.lockstep`, each worker its equal share."""
 
 
 class EvaluationConfig(Section, frozen=True):
     episodes: Count = 300
     """Held-out tasks for the figures before and after."""
-    every_s: NotNegative = 40.0
+    every_s: SecondsOrNone = 40.0
     """How often a version is pinned and evaluated during training; 0: never."""
-    during_episodes: Count = 60
+    during_episodes: Some = 60
     """Held-out tasks of each evaluation during training."""
-    devices: Count = 64
-    """Instant phones that an evaluation plays on at once."""
+    devices: Few = 64
+    """Devices that an evaluation plays on at once; simulated phones are instant in an evaluation."""
 
 
 class RuntimeConfig(Section, frozen=True):
     kind: Literal["local"] = "local"
     """Where the roles run: supervised processes on this machine."""
-    heartbeat_s: Positive = 0.5
+    heartbeat_s: Seconds = 0.5
     """How often a role says what it is doing."""
-    silent_after_s: Positive = 10.0
+    silent_after_s: Seconds = 10.0
     """A role that has said nothing for so long is named and restarted."""
-    max_restarts: CountOrNone = 20
+    max_restarts: FewOrNone = 20
     """Restarts in a row, without progress in between, after which the run gives up."""
-    start_grace_s: Positive = 60.0
+    start_grace_s: Seconds = 60.0
     """A role that loads its libraries or its model may be silent for so long."""
-    backoff_s: Positive = 0.2
+    backoff_s: Seconds = 0.2
     """Wait before the first restart; doubles with each one in a row, up to 10 s."""
+
+
+class TelemetryConfig(Section, frozen=True):
+    sinks: tuple[Name, ...] = ()
+    """Where metrics go besides `metrics.jsonl`: tensorboard, an entry point or `package.module:attribute`; several are listed."""
 
 
 class Config(Section, frozen=True):
@@ -292,3 +309,4 @@ class Config(Section, frozen=True):
     learner: LearnerConfig = LearnerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()

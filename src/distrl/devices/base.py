@@ -1,7 +1,7 @@
 """The device seam: anything with a screen that takes gestures.
 
 A device decides whether an action was valid, may end and reward an episode itself, and owns its time scales. It raises
-`DeviceLost` when it can no longer be used. A simulated phone, an Android over ADB and a Chromium phone all look like
+`DeviceLost` when it can no longer be used; whoever drives it takes all of `DEVICE_FAULTS` so. A simulated phone, an Android over ADB and a Chromium phone all look like
 this. Deadlines are the caller's; how long they are is up to the device's `times`.
 """
 
@@ -14,11 +14,15 @@ import msgspec
 
 from distrl import plugins
 from distrl.config.schema import DevicesConfig
+from distrl.errors import DeviceError
 from distrl.types import Action, DeviceEnd, Task, UiElement
 
 Clock = Callable[[], float]
 """Seconds that only ever go forward."""
 Sleep = Callable[[float], Awaitable[object]]
+DEVICE_FAULTS = (DeviceError, TimeoutError, OSError)
+"""What a device may raise: the fault is the device's, the episode is over, and everything else goes on. An `OSError` is
+a broken socket, pipe or process. Anything else that a device raises is a bug."""
 
 
 class TimeScales(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,12 +113,46 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Which devices to make: what a factory of devices is told beside its settings."""
 
     owner: str
-    """The role that drives them, such as worker-0: device names begin with it."""
+    """The role that drives them, such as worker-0. A device whose name begins with `<owner>/` is that role's alone. Any other
+    name, such as a serial number, is the same device for every role, and is leased episode by episode: until it is reset
+    for the first time, nobody may touch it."""
     count: int
     seed: int
     purpose: Literal["collection", "evaluation"] = "collection"
     workers: tuple[str, ...] = ()
     """All workers of the run, in order."""
+
+
+class DeviceLeases(Protocol):
+    """Devices that several roles share: at any moment each belongs to one of them. One role's view; nothing here waits."""
+
+    def take(self, device: str) -> bool:
+        """Whether the device is this role's from now on. Where it is not, the role is the next to have it, if nobody else is."""
+
+    def give_back(self, device: str) -> None:
+        """Let the next role have it; nothing where it is not this role's."""
+
+    def stop_waiting(self) -> None:
+        """Give up every place as the next one: nobody here waits any more."""
+
+
+class NoLeases:
+    """`DeviceLeases` where no other role can reach the devices."""
+
+    def take(self, device: str) -> bool:
+        """It is this role's."""
+        return True
+
+    def give_back(self, device: str) -> None:
+        """Nobody else wants it."""
+
+    def stop_waiting(self) -> None:
+        """Nobody waits."""
+
+
+def is_own(device: str, owner: str) -> bool:
+    """Whether a device's name says that it belongs to this role alone."""
+    return device.startswith(f"{owner}/")
 
 
 def find_devices(devices: DevicesConfig, fleet: Fleet) -> list[Device]:
@@ -124,6 +162,10 @@ def find_devices(devices: DevicesConfig, fleet: Fleet) -> list[Device]:
     if not isinstance(made, Sequence) or not made:
         raise plugins.wrong_type("devices", devices.kind, f"{made!r:.80}", "a list of one or more devices")
     found = [plugins.check_type("devices", devices.kind, device, Device) for device in made]  # type: ignore[type-abstract]
+    for device in found:
+        if not isinstance(device.times, TimeScales):
+            seen = f"a {type(device).__name__} whose times are {device.times!r:.80}"
+            raise plugins.wrong_type("devices", devices.kind, seen, "times of the type distrl.devices.base.TimeScales")
     if len({device.name for device in found}) < len(found):
         names = ", ".join(device.name for device in found[:4])
         raise plugins.wrong_type("devices", devices.kind, f"several devices of one name: {names}", "a name for each")

@@ -10,17 +10,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
-from distrl.devices.base import Clock, Device, Sleep
+from distrl.devices.base import DEVICE_FAULTS, Clock, Device, DeviceLeases, NoLeases, Sleep
+from distrl.devices.calls import abandon
 from distrl.errors import DeviceError
 
-DEVICE_FAULTS = (DeviceError, TimeoutError, OSError)
-"""What a device may raise: the fault is the device's, the episode is over, and everything else goes on."""
+CLOSE_S = 10.0
+"""How long a device may take to close. Whoever waits for the end of a worker is more patient."""
+LEASE_POLL_S = 0.05
+"""How soon a pool asks again for devices that other roles have; the pause doubles while they give back none."""
+LEASE_SWEEP_S = 0.4
+"""By then each of these devices is asked for again, unless far fewer episodes wait than there are devices: an ask takes no
+more devices than there are episodes that wait, and asks come no faster than `LEASE_POLL_S`."""
 
 
 class Health(StrEnum):
@@ -92,6 +99,8 @@ class DevicePool:
     """All devices of one process, whether it collects or evaluates. Belongs to one event loop.
 
     Without `limits`, each device's own time scales say how long restarts may take and how long to wait before them.
+    With `leases`, devices are shared with other roles: each is taken for an episode, kept while it is brought back after a
+    loss, and then given back.
     """
 
     def __init__(
@@ -99,13 +108,17 @@ class DevicePool:
         devices: Iterable[Device],
         limits: PoolLimits | None = None,
         *,
+        leases: DeviceLeases | None = None,
         sleep: Sleep = asyncio.sleep,
         clock: Clock = time.monotonic,
     ) -> None:
         self._sleep, self._clock = sleep, clock
+        self._shares, self._leases = leases is not None, leases or NoLeases()
         self._slots = {device.name: _Slot(device, limits or limits_of(device), clock()) for device in devices}
         self._free = deque(self._slots.values())
         self._queue: deque[asyncio.Future[_Slot]] = deque()
+        self._asking: asyncio.Task[None] | None = None
+        self._pause_s = LEASE_POLL_S
         self._recoveries: set[asyncio.Task[None]] = set()
         self._bug: BaseException | None = None
 
@@ -126,7 +139,9 @@ class DevicePool:
         """A healthy device, the longest idle first; `DeviceError` where none comes free in time."""
         if self._bug is not None:
             raise self._bug
-        slot = self._free.popleft() if self._free else await self._queue_up(timeout_s)
+        self._forget_gone()
+        slot = (None if self._queue else self._take_free()) or await self._queue_up(timeout_s)
+        self._stop_asking_if_served()
         self._mark(slot, Health.LEASED, "the end of its episode")
         return slot.device
 
@@ -155,13 +170,27 @@ class DevicePool:
         finally:
             self.release(device, lost=lost)
 
-    async def close(self) -> None:
-        """Stop all recoveries, turn away whoever waits and close every device."""
+    async def close(self) -> list[str]:
+        """Stop all recoveries, turn away whoever waits and close every device; what went wrong, a sentence per device.
+
+        All of them are closed at once. One that raises or takes longer than `CLOSE_S` is left as it is.
+        """
         for recovery in self._recoveries:
             recovery.cancel()
         await asyncio.gather(*self._recoveries, return_exceptions=True)
         self._turn_away(DeviceError("the device pool was closed"))
-        await asyncio.gather(*(slot.device.close() for slot in self._slots.values()))
+        self._queue.clear()
+        self._stop_asking_if_served()
+        # A bug of one device must not leave the others open.
+        closed = await asyncio.gather(*map(self._close, self._slots), return_exceptions=True)
+        for name in self._slots:
+            self._leases.give_back(name)
+        failed = [(name, error) for name, error in zip(self._slots, closed, strict=True) if error is not None]
+        return [f"{name} was not closed: {type(error).__name__}: {error}" for name, error in failed]
+
+    async def _close(self, name: str) -> None:
+        device = self._slots[name].device
+        await self._within(device.close(), CLOSE_S, name=name, what="close")
 
     # waiting for a device
 
@@ -169,6 +198,9 @@ class DevicePool:
         turn: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         alarm = asyncio.create_task(self._ring(turn, timeout_s), name="deadline of a lease")
+        if self._shares and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self._ask_again(), name="devices of other roles")
+            self._asking.add_done_callback(self._end_asking)
         try:
             return await turn
         except asyncio.CancelledError:
@@ -179,6 +211,30 @@ class DevicePool:
             alarm.cancel()
             if turn in self._queue:
                 self._queue.remove(turn)
+            self._stop_asking_if_served()
+
+    async def _ask_again(self) -> None:
+        """Take what other roles give back, for all who wait; ever less often while they give back nothing."""
+        while True:
+            await self._sleep(self._pause_s)
+            if self._serve():
+                self._pause_s = LEASE_POLL_S
+            else:
+                sweep_s = LEASE_SWEEP_S * len(self._queue) / max(1, len(self._queue), len(self._free))
+                self._pause_s = max(LEASE_POLL_S, min(2 * self._pause_s, sweep_s))
+
+    def _end_asking(self, asking: asyncio.Task[None]) -> None:
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            self._turn_away(error)  # such as that of a disk, on which leases are files
+
+    def _stop_asking_if_served(self) -> None:
+        """Ask other roles for nothing, and be the next one nowhere, while nobody waits."""
+        if self._queue:
+            return
+        self._leases.stop_waiting()
+        if self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
 
     async def _ring(self, turn: asyncio.Future[_Slot], timeout_s: float) -> None:
         await self._sleep(timeout_s)
@@ -188,17 +244,44 @@ class DevicePool:
     def _why_none(self, timeout_s: float) -> str:
         counts = Counter(slot.health for slot in self._slots.values())
         shown = ", ".join(f"{count} {health}" for health, count in sorted(counts.items())) or "the pool is empty"
-        return f"no device came free within {timeout_s:g} s: {shown}"
+        shared = f"; the {counts[Health.HEALTHY]} healthy are leased to other roles" * bool(counts[Health.HEALTHY])
+        return f"no device came free within {timeout_s:g} s: {shown}{shared}"
 
     def _offer(self, slot: _Slot) -> None:
         """Give the device to whoever waits longest, or keep it for the next one."""
         self._mark(slot, Health.HEALTHY)
-        while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(slot)
-                return
-        self._free.append(slot)
+        self._leases.give_back(slot.device.name)
+        if self._queue:
+            self._free.appendleft(slot)  # those before it are leased to other roles
+        else:
+            self._free.append(slot)
+        self._serve()
+
+    def _serve(self) -> bool:
+        """Give devices that are free to those who wait longest; whether somebody got one.
+
+        No more devices are asked for than there are who wait. Those that other roles have are asked for last the next time.
+        """
+        self._forget_gone()
+        num_waiting = len(self._queue)
+        for _ in range(min(num_waiting, len(self._free))):
+            if self._leases.take(self._free[0].device.name):
+                self._queue.popleft().set_result(self._free.popleft())
+            else:
+                self._free.rotate(-1)
+        return len(self._queue) < num_waiting
+
+    def _forget_gone(self) -> None:
+        """Who was turned away or has given up is in the queue until its task gets its turn."""
+        self._queue = deque(turn for turn in self._queue if not turn.done())
+
+    def _take_free(self) -> _Slot | None:
+        """The device that has been idle longest of those that no other role has."""
+        for slot in self._free:
+            if self._leases.take(slot.device.name):
+                self._free.remove(slot)
+                return slot
+        return None
 
     def _turn_away(self, error: BaseException) -> None:
         for turn in self._queue:
@@ -240,15 +323,19 @@ class DevicePool:
 
     async def _restart(self, slot: _Slot) -> None:
         device, limit_s = slot.device, slot.limits.restart_s
-        work = asyncio.create_task(device.restart(), name=f"restart of {device.name}")
+        await self._within(device.restart(), limit_s, name=device.name, what="restart")
+
+    async def _within(self, work: Coroutine[Any, Any, None], limit_s: float, *, name: str, what: str) -> None:
+        """Do something with a device; past its deadline it is cancelled and not waited for: it may not heed that."""
+        task = asyncio.create_task(work, name=f"{what} of {name}")
         alarm = asyncio.ensure_future(self._sleep(limit_s))
         try:
-            await asyncio.wait({work, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise TimeoutError(f"its restart took longer than {limit_s:g} s")
-            work.result()
+            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise TimeoutError(f"its {what} took longer than {limit_s:g} s")
+            task.result()
         finally:
-            work.cancel()
+            abandon(task)
             alarm.cancel()
 
     def _end_recovery(self, recovery: asyncio.Task[None]) -> None:

@@ -1,7 +1,8 @@
 """Play held-out tasks with one pinned policy on devices of a pool, and judge what came of it.
 
 Every task is attempted and counted. A device that is lost is restarted by its pool, and the task is tried once more on
-another one; an attempt that came to nothing twice is counted as one without an outcome.
+another one; an attempt that came to nothing twice is counted as one without an outcome. So are those that no device was
+there for: devices that are all down cost outcomes, and end nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 import msgspec
 
 from distrl.config.schema import Config
-from distrl.devices.base import Device
+from distrl.devices.base import Clock, Device, DeviceLeases
 from distrl.devices.pool import DevicePool
 from distrl.errors import DeviceError, TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
+from distrl.rollout.deadlines import longest_attempt_s
 from distrl.rollout.episode import (
     EpisodeLimits,
     EpisodeTools,
@@ -37,10 +39,10 @@ TEMPERATURE = 0.5
 BEAT_S = 0.25
 TRIES = 2
 """Attempts at a task, where the device is lost in the first."""
-LEASE_S, LONGEST_LEASE_S = 1.0, 600.0
-"""How long an attempt waits for a device before it says that it is alive, and before it gives up."""
-MARGIN = 2.0
-"""How much longer than its longest episodes an evaluation may take before it counts as stuck."""
+LEASE_S = 1.0
+"""How long an attempt waits for a device before it says that it is alive."""
+NO_DEVICE_S = 600.0
+"""How long an evaluation waits while it gets no device at all; at least as long as an attempt may last."""
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,11 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """Where the policy finds the pictures that it is shown; None: none are taken."""
     picture: Callable[[str], bytes] | None = None
     """The bytes of a picture by reference, for a judge that wants to see."""
+    leases: DeviceLeases | None = None
+    """How devices are shared with other roles; None: nobody else has them."""
+    no_device_s: float | None = None
+    """How long to wait while there is no device at all, before the rest of the tasks are done without one; None: ten
+    minutes, or as long as an attempt may last."""
     needs: Callable[[float], None] = lambda seconds: None
     """Hears how long the evaluation may take before it counts as stuck."""
 
@@ -71,8 +78,10 @@ def evaluate(policy: Policy[Any], tasks: Iterable[Task], how: Evaluation) -> lis
 async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> list[Trajectory]:
     made = how.devices()
     devices = made[: len(tasks)]
-    how.needs(deadline_s(how.config, len(tasks), devices))
-    pool = DevicePool(made)  # all of them, so that all are closed
+    longest_s = longest_try_s(how.config, tasks, devices)
+    how.needs(deadline_s(longest_s, len(tasks), len(devices)))
+    supply = _Supply(max(NO_DEVICE_S, longest_s) if how.no_device_s is None else how.no_device_s)
+    pool = DevicePool(made, leases=how.leases)  # all of them, so that all are closed
     batching = Batching(batch_size=len(devices), batch_wait_s=0.0, temperature=how.temperature, seed=how.seed)
     batcher = Batcher(policy, None, batching)
     batcher.version = how.version
@@ -80,7 +89,8 @@ async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> 
     queue = iter(enumerate(tasks))
     deciding = asyncio.create_task(batcher.run(), name="decisions")
     playing = [
-        asyncio.create_task(_lane(queue, pool, batcher, how, done), name=f"lane {n}") for n in range(len(devices))
+        asyncio.create_task(_lane(queue, pool, supply, batcher, how, done), name=f"lane {n}")
+        for n in range(len(devices))
     ]
     beating = asyncio.create_task(_beat(how, done), name="heartbeat")
     try:
@@ -101,7 +111,12 @@ async def _beat(how: Evaluation, done: list[Trajectory]) -> None:
 
 
 async def _lane(
-    queue: Iterator[tuple[int, Task]], pool: DevicePool, batcher: Batcher, how: Evaluation, done: list[Trajectory]
+    queue: Iterator[tuple[int, Task]],
+    pool: DevicePool,
+    supply: _Supply,
+    batcher: Batcher,
+    how: Evaluation,
+    done: list[Trajectory],
 ) -> None:
     """One task after another, on whatever device is free."""
 
@@ -111,7 +126,7 @@ async def _lane(
 
     tools = EpisodeTools(decide=decide, clock=time.monotonic, keep_frame=how.keep_frame)
     for number, task in queue:
-        trajectory = await _attempt(f"evaluation-{number}", task, pool, tools, how, lambda: how.beat(len(done)))
+        trajectory = await _attempt(f"evaluation-{number}", task, pool, supply, tools, how)
         attempt = attempt_of(trajectory, picture=how.picture)
         verdict = await judge_attempt(how.judge, attempt, deadline_s=how.config.judge.deadline_s)
         done.append(with_verdict(trajectory, verdict) if trajectory.steps else trajectory)
@@ -119,19 +134,14 @@ async def _lane(
 
 
 async def _attempt(
-    id: str, task: Task, pool: DevicePool, tools: EpisodeTools, how: Evaluation, alive: Callable[[], None]
+    id: str, task: Task, pool: DevicePool, supply: _Supply, tools: EpisodeTools, how: Evaluation
 ) -> Trajectory:
     """The trajectory of the last try; an empty one, ended by a fault, where there was never a first step."""
-    rollout = how.config.rollout
-    limits = EpisodeLimits(
-        budget_s=rollout.episode_budget_s,
-        step_deadline_s=rollout.step_deadline_s,
-        history=rollout.history,
-        repeat_penalty=rollout.repeat_penalty,
-    )
-    trajectory = None
+    limits, trajectory = _limits(how.config), None
     for _ in range(TRIES):
-        device = await _lease(pool, alive)
+        device = await supply.lease(pool)
+        if device is None:
+            return trajectory or nothing_played(id, task, why=f"no device for {supply.patience_s:g} s")
         lost = "the evaluation broke off"
         try:
             played = await run_episode(id, device, task, tools, limits)
@@ -143,31 +153,55 @@ async def _attempt(
     return trajectory or nothing_played(id, task)
 
 
-async def _lease(pool: DevicePool, alive: Callable[[], None]) -> Device:
-    """A device, once one is free; lost ones may have to restart first."""
-    waited_s = 0.0
-    while True:
-        try:
-            return await pool.lease(LEASE_S)
-        except DeviceError:
-            alive()
-            waited_s += LEASE_S
-            if waited_s >= LONGEST_LEASE_S:
-                raise
+class _Supply:
+    """Devices for all lanes, and how long there has been none: once that was too long, each attempt waits for a moment only."""
+
+    def __init__(self, patience_s: float, *, clock: Clock = time.monotonic) -> None:
+        self.patience_s, self._clock = patience_s, clock
+        self._last_s = clock()
+
+    async def lease(self, pool: DevicePool) -> Device | None:
+        """A device, once one is free; lost ones may have to restart first, shared ones to be given back. None: there is none."""
+        while True:
+            try:
+                device = await pool.lease(LEASE_S)
+            except DeviceError:
+                if self._clock() - self._last_s >= self.patience_s:
+                    return None
+            else:
+                self._last_s = self._clock()
+                return device
 
 
-def nothing_played(id: str, task: Task) -> Trajectory:
+def nothing_played(id: str, task: Task, *, why: str = "the device was lost before the first step") -> Trajectory:
     """The record of an attempt that a fault ended before its first step."""
-    verdict = Verdict(outcome="unknown", reason="the device was lost before the first step")
+    verdict = Verdict(outcome="unknown", reason=why)
     return Trajectory(id=id, task=task, steps=(), ending=Ending.DEVICE_LOST, verdict=verdict, end=EndState())
 
 
-def deadline_s(config: Config, episodes: int, devices: list[Device]) -> float:
-    """How long an evaluation may take: its episodes one after the other on each device, each as long as it may be."""
-    times = [device.times for device in devices]
-    episode_s = config.rollout.episode_budget_s or max(time.episode_s for time in times)
-    longest_s = episode_s + max(time.reset_s for time in times) + config.judge.deadline_s
-    return max(time.boot_s for time in times) + MARGIN * longest_s * math.ceil(episodes / len(devices))
+def longest_try_s(config: Config, tasks: Iterable[Task], devices: Iterable[Device]) -> float:
+    """How long one try at one of these tasks may last, with its verdict."""
+    times, limits_s = [device.times for device in devices], [task.max_s for task in tasks]
+    return longest_attempt_s(_limits(config), times, max_s=limits_s, judge_s=config.judge.deadline_s)
+
+
+def deadline_s(try_s: float, num_tasks: int, num_devices: int) -> float:
+    """How long an evaluation may take before it counts as stuck.
+
+    Its tasks come one after the other on each device, each is tried as often as it may be, and devices that are shared
+    or lost are waited for once.
+    """
+    return TRIES * try_s * math.ceil(num_tasks / num_devices) + max(NO_DEVICE_S, try_s)
+
+
+def _limits(config: Config) -> EpisodeLimits:
+    rollout = config.rollout
+    return EpisodeLimits(
+        budget_s=rollout.episode_budget_s,
+        step_deadline_s=rollout.step_deadline_s,
+        history=rollout.history,
+        repeat_penalty=rollout.repeat_penalty,
+    )
 
 
 def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
@@ -45,6 +45,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Every attempt, those without an outcome included."""
     unknown: int = 0
     """Attempts without an outcome: a fault ended them, or the judge failed. They count as no success."""
+    unknown_because: dict[str, int] = {}
+    """Why, and how often."""
     policy_version: int
     suite: str
     progress: float
@@ -52,6 +54,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     side_effects: float
     invalid_steps: float
     per_task: tuple[TemplateRow, ...]
+
+    @property
+    def rate(self) -> Rate:
+        """The success with its interval."""
+        return Rate(value=self.success, low=self.low, high=self.high, n=self.n)
 
 
 def wilson(successes: int, n: int) -> Rate:
@@ -75,6 +82,7 @@ def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int)
         high=rate.high,
         n=n,
         unknown=sum(not t.verdict.known for t in trajectories),
+        unknown_because=dict(Counter(t.verdict.reason for t in trajectories if not t.verdict.known)),
         policy_version=version,
         suite=suite,
         progress=_mean([t.verdict.progress for t in trajectories]),
@@ -86,15 +94,29 @@ def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int)
 
 
 def read_rate(path: Path) -> Rate | None:
-    """The success in a report that was written to a file; None where there is none."""
+    """The success in a report that was written to a file; None where there is none, `StoreError` where it is damaged."""
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=Report)
+        found = path.read_bytes()
     except FileNotFoundError:
         return None
+    return rate_of(found, source=str(path))
+
+
+def rate_of(report: bytes, *, source: str) -> Rate:
+    """The success in a report as JSON; `StoreError` that names `source` where it is damaged."""
+    return parse_report(report, source=source).rate
+
+
+def parse_report(report: bytes, *, source: str) -> Report:
+    """A report from its JSON; `StoreError` that names `source` where it is damaged."""
+    try:
+        return msgspec.json.decode(report, type=Report)
     except ValueError as error:
-        fix = f"remove {path} and evaluate again with `distrl evaluate`"
-        raise StoreError(f"{path} is damaged: {error}", expected="a report as it was written", fix=fix) from error
-    return Rate(value=report.success, low=report.low, high=report.high, n=report.n)
+        raise StoreError(
+            f"{source} is damaged: {error}",
+            expected="a report as it was written",
+            fix=f"remove {source}; where it is `before`, `distrl train --resume` measures it again",
+        ) from error
 
 
 def _rows(trajectories: Sequence[Trajectory]) -> tuple[TemplateRow, ...]:

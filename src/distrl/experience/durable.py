@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from distrl.errors import StoreError
+from distrl.errors import StoreBusy, StoreError
 
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""SQLite's codes for a file that another process keeps locked."""
 TEMPORARY = ".tmp"
 """How the names of unfinished files end."""
 
@@ -28,6 +30,7 @@ FIXES = {
     errno.EPERM: "use a local disk that knows hard links and that you may write to: {flag} FOLDER",
     errno.EROFS: "choose a folder on a disk that is not read-only: {flag} FOLDER",
     errno.ENOTDIR: "move the file away that stands where the folder should be, or choose another with {flag}",
+    errno.EISDIR: "move the folder away that stands where a file should be",
     errno.EEXIST: "move the file away that stands where the folder should be, or choose another with {flag}",
 }
 
@@ -36,29 +39,46 @@ FIXES = {
 def storage_errors(folder: Path, *, flag: str = "--run.root") -> Iterator[None]:
     """Turn what the operating system and SQLite say into a `StoreError` that names the folder and the fix.
 
-    `flag` is what chooses another folder on the command line.
+    A lock that did not open in time is a `StoreBusy`. `flag` is what chooses another folder on the command line.
     """
     try:
         yield
     except OSError as error:
         fix = FIXES.get(error.errno or 0, "check the disk, or choose another folder with {flag}")
-        seen = f"cannot use {folder}: {error.strerror or error}"
+        # A folder in the place of a file: which file is what its owner needs to know.
+        place = error.filename if error.errno == errno.EISDIR and error.filename else folder
+        seen = f"cannot use {place}: {error.strerror or error}"
         raise StoreError(seen, expected="a folder that can be read and written", fix=fix.format(flag=flag)) from error
     except sqlite3.Error as error:
-        raise StoreError(
-            f"cannot use the index in {folder}: {error}", fix=_index_fix(error).format(flag=flag)
-        ) from error
+        kind = StoreBusy if getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY else StoreError
+        raise kind(f"cannot use the index in {folder}: {error}", fix=_index_fix(error).format(flag=flag)) from error
 
 
-def publish(path: Path, content: bytes, *, sync: bool = True) -> bool:
+def publish(path: Path, content: bytes) -> bool:
     """Make `path` hold `content` durably; False, and nothing changed, where there is such a file already.
 
-    The folder is synced in both cases: another process may have made the file and not yet come to that. Without
-    `sync` the file survives the end of any process and may be damaged by a power cut.
+    The folder is synced in both cases: another process may have made the file and not yet come to that.
     """
-    made = not path.exists() and _write_and_link(path, content, sync=sync)
-    if sync:
-        sync_folder(path.parent)
+    return path in publish_all({path: content})
+
+
+def publish_all(files: Mapping[Path, bytes]) -> set[Path]:
+    """Make each path hold its content durably; those that were made, and not there already.
+
+    All are written before the first is synced, and each folder is synced once: the disk then does most of it at once.
+    """
+    drafts = {path: temporary_name(path) for path in files if not path.exists()}
+    try:
+        for path, draft in drafts.items():
+            _write(draft, files[path], sync=False)
+        for draft in drafts.values():
+            _sync_file(draft)
+        made = {path for path, draft in drafts.items() if link_once(draft, path)}
+    finally:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+    for folder in {path.parent for path in files}:
+        sync_folder(folder)
     return made
 
 
@@ -94,7 +114,14 @@ def temporary_name(path: Path) -> Path:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+
+
+def _sync_file(path: Path) -> None:
+    _sync(os.open(path, os.O_RDONLY))
+
+
+def _sync(handle: int) -> None:
     try:
         os.fsync(handle)
     finally:
@@ -109,15 +136,6 @@ def make_fan(folder: Path) -> None:
         (folder / name).mkdir(exist_ok=True)
     if names:
         sync_folder(folder)
-
-
-def _write_and_link(path: Path, content: bytes, *, sync: bool) -> bool:
-    temporary = temporary_name(path)
-    try:
-        _write(temporary, content, sync=sync)
-        return link_once(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write(path: Path, *content: bytes | memoryview, sync: bool = True) -> None:

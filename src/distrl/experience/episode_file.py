@@ -51,6 +51,16 @@ def load(path: Path) -> EpisodeFile:
     return _decode(content, path)
 
 
+def creation_time(path: Path) -> float:
+    """When the file says that it was made, unverified and without reading the rest; 0 where it does not say."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD.size)
+    except OSError:
+        return 0.0
+    return float(_HEAD.unpack(head)[2]) if len(head) == _HEAD.size and head.startswith(MAGIC) else 0.0
+
+
 def _decode(content: bytes, path: Path) -> EpisodeFile:
     start = _HEAD.size + _CHECKSUM_BYTES
     if len(content) < start or not content.startswith(MAGIC):

@@ -2,6 +2,7 @@
 
 Several processes write at once. SQLite lets one of them commit at a time, so a reader that has seen number n will
 never find a smaller one appear later: a number is a safe cursor. Every insertion is its own synced transaction.
+Readers wait for no writer, in this process or another.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -92,26 +94,35 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
 class Index:
     """The table in one file. Safe to share between threads; every process opens its own."""
 
-    def __init__(self, path: Path) -> None:
-        if not path.exists():
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        if not read_only and not path.exists():
             _create(path)
-        self._lock = Lock()
-        self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            self._open(_read_only(path) if read_only else _uri(path), path)
+        except sqlite3.OperationalError:
+            if not read_only:
+                raise
+            # A killed run without the third file, in a folder that nobody may write to: all but what was added last.
+            self._open(f"{_uri(path)}?immutable=1", path)
+
+    def _open(self, place: str, path: Path) -> None:
         with ExitStack() as half_done:
-            half_done.callback(self._connection.close)
-            _check_format(self._connection, path)
-            self._connection.execute("PRAGMA synchronous = FULL")
+            # Two, so that a thread that asks does not wait for one whose insertion someone else's lock holds up.
+            self._reader, self._writer = _Connection(place), _Connection(place)
+            half_done.callback(self.close)
+            _check_format(self._reader, path)
+            self._writer.ask("PRAGMA synchronous = FULL")
             half_done.pop_all()  # whole: it stays open
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._lock:
-            self._connection.close()
+        self._reader.close()
+        self._writer.close()
 
     def insert(self, episode: EpisodeFile) -> int:
         """The number of the episode's row, which is made unless it is there."""
         trajectory = episode.trajectory
-        self._ask(
+        self._writer.ask(
             _INSERT,
             trajectory.id,
             trajectory.task.id,
@@ -163,8 +174,39 @@ class Index:
         return msgspec.convert(dict(zip(StoreStats.__struct_fields__, row, strict=True)), StoreStats)
 
     def _ask(self, statement: str, *values: object) -> list[Any]:
+        return self._reader.ask(statement, *values)
+
+
+class _Connection:
+    """A connection that threads take turns at."""
+
+    def __init__(self, uri: str) -> None:
+        self._lock = Lock()
+        self._connection = sqlite3.connect(uri, timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True)
+
+    def ask(self, statement: str, *values: object) -> list[Any]:
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+
+def _uri(path: Path) -> str:
+    return f"file:{quote(str(path))}"
+
+
+def _read_only(path: Path) -> str:
+    """Where to read an index without making the files beside it that SQLite wants for write-ahead logging.
+
+    While someone writes, and after a kill, they are there already. Once all have ended well they are gone, and the
+    index alone holds everything.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    # Beside an empty index SQLite removes the log, even where it may only read.
+    is_written = all(file.exists() and file.stat().st_size > 0 for file in (path, log))
+    return f"{_uri(path)}?{'mode=ro' if is_written else 'immutable=1'}"
 
 
 def _create(path: Path) -> None:
@@ -184,8 +226,8 @@ def _create(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def _check_format(connection: sqlite3.Connection, path: Path) -> None:
-    (number,) = connection.execute("PRAGMA user_version").fetchone()
+def _check_format(connection: _Connection, path: Path) -> None:
+    ((number,),) = connection.ask("PRAGMA user_version")
     if number >= 1 and number != FORMAT:
         raise other_format(path, number)
     if number < 1:

@@ -9,6 +9,8 @@ Pure: arrays in, a number out.
 
 from __future__ import annotations
 
+from math import isfinite
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,13 +26,14 @@ EPS = 1e-3
 def priority(
     td: Floats, ratio: Floats, entropy: Floats, config: ReplayConfig, *, success: bool = False, rho_max: float = 1.0
 ) -> float:
-    """The priority of a trajectory from its per-step values; `EPS` alone where it has no step."""
+    """The priority of a trajectory from its per-step values; `EPS` alone where it has no step or they are not finite."""
     if not len(td):
         return EPS
     surprise = config.td_weight * np.abs(td).mean()
     match = config.ratio_weight * np.minimum(ratio, rho_max).mean()
     bonus = config.success_weight if success else 0.0
-    return float(surprise + match + config.entropy_weight * entropy.mean() + bonus + EPS)
+    found = float(surprise + match + config.entropy_weight * entropy.mean() + bonus + EPS)
+    return found if isfinite(found) else EPS
 
 
 def td_errors(values: Floats, rewards: Floats, last_value: float, *, gamma: float) -> Floats:

@@ -3,10 +3,14 @@
     P(tau) = p_tau^alpha / sum over the eligible        w_tau = (N * P(tau))^-beta / max or mean of the draw
 
 N counts the eligible. A trajectory is eligible while its staleness, the learner's version minus the oldest version
-that acted in it, is at most `max_staleness`; with `keep_successes` a success stays eligible for good.
+that acted in it, is at most `max_staleness`; with `keep_successes` a success stays eligible for good. A pinned
+trajectory, such as a kept demonstration, stays eligible for good and is never evicted.
 
 The slots form a circle. A trajectory takes one slot, whole, and the oldest leave before a new one comes in, so no slot
 is ever half overwritten. What an item is, is left to the learner; what is evicted stays in the store on disk.
+
+`sample` draws by priority. Who wants other batches, such as whole groups, chooses among `eligible` with `random` and asks
+for them with `take`.
 
 Draws come from a sum tree of two levels: O(sqrt n), a few numpy calls over some hundred numbers, which take a fraction of
 what a walk down a binary tree takes in Python. A row's sum is always computed anew, so rounding errors never pile up.
@@ -15,6 +19,7 @@ what a walk down a binary tree takes in Python. A row's sum is always computed a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from math import isqrt
 from typing import Generic, Literal, TypeVar
 
@@ -27,6 +32,10 @@ from distrl.errors import ConfigError, DistrlError
 
 T = TypeVar("T")
 WeightBy = Literal["max", "mean"]
+PINNED_SHARE = 0.5
+"""Most of the capacity that pinned trajectories may fill; more of them are held like all others."""
+UNBALANCED = -1
+"""The kind of a trajectory that is left out of the balance: it counts for no kind and weighs as one of mean number."""
 
 
 class Sample(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -36,18 +45,20 @@ class Sample(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What `refresh` wants back."""
     item: T
     probability: float
+    """Of each draw; 1 where it was asked for by its id."""
     weight: float
+    """The importance weight; 1 where it was asked for by its id."""
     staleness: int
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """How stale the draws were, over the life of a replay. Kept successes beyond the bound are counted apart."""
+    """How stale the draws were, over the life of a replay. What is kept beyond the bound is counted apart."""
 
     num: int = 0
     staleness_sum: int = 0
     staleness_max: int = 0
     num_kept: int = 0
-    """Draws beyond `max_staleness`: successes that are kept."""
+    """Draws beyond `max_staleness`: successes that are kept, and pinned trajectories."""
 
     @property
     def staleness_mean(self) -> float:
@@ -56,7 +67,7 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kept_share(self) -> float:
-        """Share of the draws that were kept successes beyond the bound."""
+        """Share of the draws that were kept beyond the bound."""
         return self.num_kept / max(1, self.num)
 
 
@@ -75,7 +86,9 @@ class Replay(Generic[T]):
     """The circle of slots. One owner: not for use from several threads."""
 
     def __init__(self, config: ReplayConfig, random: np.random.Generator) -> None:
-        self._config, self._random = config, random
+        self._config = config
+        self.random = random
+        """What draws. Checkpoints hold its state, so an algorithm that chooses with it goes on alike after a resume."""
         # Every trajectory has a step at least, so there are never more of them than steps.
         self._num_slots = config.capacity_steps
         self._tree = SumTree(self._num_slots)
@@ -83,13 +96,14 @@ class Replay(Generic[T]):
         self._version: Ints = np.zeros(self._num_slots, dtype=np.int64)
         self._steps: Ints = np.zeros(self._num_slots, dtype=np.int64)
         self._success: npt.NDArray[np.bool_] = np.zeros(self._num_slots, dtype=np.bool_)
+        self._pinned: npt.NDArray[np.bool_] = np.zeros(self._num_slots, dtype=np.bool_)
         self._kind: Ints = np.zeros(self._num_slots, dtype=np.int64)
         self._kinds: dict[tuple[str, bool], int] = {}
         self._class_weights: Floats = np.ones(0)
         self._held: dict[int, tuple[str, T]] = {}
         self._slot_of: dict[str, int] = {}
         self._oldest = 0
-        self._num_steps = 0
+        self._num_steps = self._num_pinned_steps = 0
         self._num_eligible = 0
         self._learner_version = 0
         self.drawn = Drawn()
@@ -112,11 +126,22 @@ class Replay(Generic[T]):
         return self._num_eligible
 
     def add(
-        self, id: str, item: T, *, steps: int, version: int, success: bool, priority: float, kind: str = ""
+        self,
+        id: str,
+        item: T,
+        *,
+        steps: int,
+        version: int,
+        success: bool,
+        priority: float,
+        kind: str | None = "",
+        pin: bool = False,
     ) -> bool:
         """Take a trajectory in, the oldest making room for it; False, and nothing changed, where its id is held.
 
-        `kind` is what trajectories are balanced by, such as the template of their task.
+        `kind` is what trajectories are balanced by, such as the template of their task; None leaves one out of the balance,
+        such as one of unknown outcome. With `pin` it is never evicted and always eligible, as long as the pinned fill no
+        more than half of the capacity.
         """
         if id in self._slot_of:
             return False
@@ -128,7 +153,9 @@ class Replay(Generic[T]):
         self._held[slot], self._slot_of[id] = (id, item), slot
         self._priority[slot], self._version[slot] = priority, version
         self._steps[slot], self._success[slot] = steps, success
-        self._kind[slot] = self._kinds.setdefault((kind, success), len(self._kinds))
+        self._pinned[slot] = pin and self._num_pinned_steps + steps <= PINNED_SHARE * self._config.capacity_steps
+        self._num_pinned_steps += steps if self._pinned[slot] else 0
+        self._kind[slot] = UNBALANCED if kind is None else self._kinds.setdefault((kind, success), len(self._kinds))
         self._num_steps += steps
         self._num_eligible += self._weigh(slot)
         return True
@@ -137,7 +164,7 @@ class Replay(Generic[T]):
         """`count` independent draws, with replacement; none at all while nothing is eligible."""
         if not self._num_eligible:
             return []
-        slots = self._tree.find(self._random.random(count) * self._tree.total)
+        slots = self._tree.find(self.random.random(count) * self._tree.total)
         probabilities = self._tree.weights[slots] / self._tree.total
         weights = importance_weights(probabilities, self._num_eligible, self._config.beta, by=self._config.weight_by)
         staleness = self._staleness(slots)
@@ -149,8 +176,23 @@ class Replay(Generic[T]):
             )
         ]
 
+    def eligible(self) -> dict[str, T]:
+        """Every trajectory that may be drawn, by id, oldest first."""
+        slots = self._slots()
+        return dict(self._held[slot] for slot in slots[self._eligible(slots)].tolist())
+
+    def take(self, ids: Sequence[str]) -> list[Sample[T]]:
+        """These trajectories, in this order, each with weight 1; all of them must be eligible."""
+        slots = np.array([self._eligible_slot(id) for id in ids], dtype=np.int64)
+        staleness = self._staleness(slots)
+        self._note(staleness)
+        return [
+            Sample(id=id, item=self._held[slot][1], probability=1.0, weight=1.0, staleness=age)
+            for id, slot, age in zip(ids, slots.tolist(), staleness.tolist(), strict=True)
+        ]
+
     def refresh(self, id: str, priority: float) -> None:
-        """Give a trajectory its new priority; one that is gone by now is passed over."""
+        """Give a trajectory its new priority; one that is gone by now is skipped."""
         _check_priority(id, priority)
         slot = self._slot_of.get(id)
         if slot is not None:
@@ -160,11 +202,15 @@ class Replay(Generic[T]):
     def set_version(self, learner_version: int) -> None:
         """Tell how far the learner is, which decides who is eligible."""
         self._learner_version = learner_version
-        slots = (self._oldest + np.arange(len(self))) % self._num_slots
+        slots = self._slots()
         eligible = slots[self._eligible(slots)]
         weights = np.zeros(self._num_slots)
-        self._class_weights = class_weights(self._kind[eligible], len(self._kinds), self._config.class_balance)
-        weights[eligible] = self._priority[eligible] ** self._config.alpha * self._class_weights[self._kind[eligible]]
+        kind = self._kind[eligible]
+        balanced = kind != UNBALANCED
+        self._class_weights = class_weights(kind[balanced], len(self._kinds), self._config.class_balance)
+        even = np.ones(len(eligible))
+        even[balanced] = self._class_weights[kind[balanced]]
+        weights[eligible] = self._priority[eligible] ** self._config.alpha * even
         self._tree.assign(weights)
         self._num_eligible = len(eligible)
 
@@ -198,14 +244,36 @@ class Replay(Generic[T]):
         self.drawn = state.drawn
         self.set_version(state.learner_version)
 
+    def _slots(self) -> Ints:
+        """The slots in use, oldest first."""
+        slots: Ints = (self._oldest + np.arange(len(self))) % self._num_slots
+        return slots
+
     def _evict_oldest(self) -> None:
+        """Let the oldest go that is not pinned; the pinned ones before it move behind the newest."""
+        while self._pinned[self._oldest] and self._num_pinned_steps < self._num_steps:
+            self._move_oldest_behind()
         slot = self._oldest
+        # Pinned where nothing else is left: what comes in is longer than the rest of the capacity.
+        self._num_pinned_steps -= int(self._steps[slot]) if self._pinned[slot] else 0
         self._oldest = (slot + 1) % self._num_slots
         self._num_eligible -= self._is_eligible(slot)
         self._tree.set(slot, 0.0)
         self._num_steps -= int(self._steps[slot])
         id, _ = self._held.pop(slot)
         del self._slot_of[id]
+
+    def _move_oldest_behind(self) -> None:
+        old, new = self._oldest, (self._oldest + len(self)) % self._num_slots
+        self._oldest = (old + 1) % self._num_slots
+        held = self._held.pop(old)
+        self._held[new] = held
+        del self._slot_of[held[0]]  # behind the others in the order of the ids as well
+        self._slot_of[held[0]] = new
+        for column in (self._priority, self._version, self._steps, self._success, self._pinned, self._kind):
+            column[new] = column[old]
+        self._tree.set(old, 0.0)
+        self._weigh(new)
 
     def _weigh(self, slot: int) -> bool:
         """Put a slot's share into the tree; whether it has one."""
@@ -215,19 +283,28 @@ class Replay(Generic[T]):
 
     def _share(self, slot: int) -> float:
         kind = int(self._kind[slot])
-        even = (
-            float(self._class_weights[kind]) if kind < len(self._class_weights) else 1.0
-        )  # new since the last version
+        # 1 where it is new since the last version, or is not balanced.
+        even = float(self._class_weights[kind]) if 0 <= kind < len(self._class_weights) else 1.0
         return float(float(self._priority[slot]) ** self._config.alpha * even)
 
     def _eligible(self, slots: Ints) -> npt.NDArray[np.bool_]:
         fresh = self._staleness(slots) <= self._config.max_staleness
-        return fresh | (self._success[slots] & self._config.keep_successes)
+        return fresh | self._pinned[slots] | (self._success[slots] & self._config.keep_successes)
 
     def _is_eligible(self, slot: int) -> bool:
         """The same for one slot, many times as fast as numpy would say."""
         fresh = self._learner_version - int(self._version[slot]) <= self._config.max_staleness
-        return fresh or (self._config.keep_successes and bool(self._success[slot]))
+        return fresh or bool(self._pinned[slot]) or (self._config.keep_successes and bool(self._success[slot]))
+
+    def _eligible_slot(self, id: str) -> int:
+        slot = self._slot_of.get(id)
+        if slot is None or not self._is_eligible(slot):
+            raise DistrlError(
+                f"trajectory {id} was asked for, and it is {'not held' if slot is None else 'too stale'}",
+                expected="ids that `Replay.eligible` gives",
+                fix="choose among replay.eligible() anew in each call of the algorithm's `sample`",
+            )
+        return slot
 
     def _staleness(self, slots: Ints) -> Ints:
         # A learner that went back to a checkpoint may be behind its workers: that is not stale.

@@ -22,7 +22,7 @@ import msgspec
 
 from distrl.errors import StoreError
 from distrl.experience.durable import TEMPORARY, make_fan, publish, storage_errors
-from distrl.experience.episode_file import EpisodeFile, encode, load
+from distrl.experience.episode_file import EpisodeFile, creation_time, encode, load
 from distrl.experience.index import Index, IndexRow, StoreStats
 from distrl.types import Trajectory
 
@@ -63,14 +63,16 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 class ExperienceStore:
     """All episodes of a run."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, *, read_only: bool = False, clock: Callable[[], float] = time.time) -> None:
+        """Open the store, or make it; with `read_only` nothing in its folder is created or changed."""
         self.folder = folder
         self._clock = clock
         self._episodes = folder / "episodes"
         with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._index = Index(folder / "index.sqlite")
-            make_fan(self._episodes)
+            if not read_only:
+                folder.mkdir(parents=True, exist_ok=True)
+                make_fan(self._episodes)
+            self._index = Index(folder / "index.sqlite", read_only=read_only)
 
     def __enter__(self) -> Self:
         return self
@@ -138,11 +140,13 @@ class ExperienceStore:
             self._remove_temporaries(self._clock() - temporary_age_s)
             known = set(self._index.ids())
             orphans = [path for path in self._files() if path.stem not in known]
-            # By age, so that a rebuilt index keeps the order in which the episodes came.
-            found = sorted(filter(None, map(_whole, orphans)), key=lambda episode: episode.created_s)
-            for episode in found:
-                self._index.insert(episode)
-        return len(found)
+            # By age, so that a rebuilt index keeps the order in which the episodes came; one at a time in memory.
+            found = 0
+            for path in sorted(orphans, key=creation_time):
+                if (episode := _whole(path)) is not None:
+                    self._index.insert(episode)
+                    found += 1
+        return found
 
     def audit(self) -> Audit:
         """Read every file and compare with the index. Call it when nobody adds: a file on its way in looks like an orphan."""

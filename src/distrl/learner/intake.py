@@ -1,11 +1,13 @@
 """From the store into the replay: what was played, what hindsight made of failures, and kept demonstrations.
 
 All three are trajectories of the store. Only those that were played count as episodes; the others are examples to
-imitate. An episode that ended well but whose judge failed stays in the store and out of the replay.
+imitate. Kept demonstrations are pinned in the replay. An episode that ended well but whose judge failed stays in the
+store and out of the replay, and so does one with NaN in it: every update that draws it would be skipped.
 """
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from distrl.algorithms.batch import Episode, prepare
 from distrl.config.schema import Config
+from distrl.errors import StoreError
 from distrl.experience.replay import Replay
 from distrl.policies.base import Policy
 from distrl.rollout.hindsight import misjudged
@@ -46,11 +49,12 @@ class Intake:
     def take(self, id: str) -> Trajectory | None:
         """Put the trajectory with this id into the replay; what it is, unless the replay has it.
 
-        `StoreError` where its file or one of its pictures is damaged or gone.
+        `StoreError` where its file or one of its pictures is damaged or gone, or where it holds NaN.
         """
         if id in self._replay:
             return None
         trajectory = self._store.read(id)
+        _check_numbers(trajectory)
         if trajectory.source == "played":
             trajectory = misjudged(trajectory, self._config.data.outcome_flip)
         if not trajectory.verdict.known and not trajectory.ending.is_error:
@@ -68,7 +72,8 @@ class Intake:
             version=episode.version,
             success=episode.success,
             priority=trajectory.priority,
-            kind=episode.template,
+            kind=episode.template if episode.known else None,
+            pin=trajectory.source == "demonstration",
         )
         self._count(trajectory, episode)
 
@@ -82,3 +87,17 @@ class Intake:
                 success_steps=counts.success_steps + episode.num_steps,
                 noop_steps=counts.noop_steps + int((~episode.policy_mask_T).sum()),
             )
+
+
+def _check_numbers(trajectory: Trajectory) -> None:
+    """`StoreError` where what the learner computes with is not finite, the priority is not above 0, or there is no step."""
+    numbers = [trajectory.priority, trajectory.last_value]
+    numbers += [number for step in trajectory.steps for number in (step.decision.logp, step.reward, step.device_reward)]
+    if trajectory.steps and trajectory.priority > 0 and all(map(isfinite, numbers)):
+        return
+    raise StoreError(
+        f"episode {trajectory.id} cannot be learnt from: {len(trajectory.steps)} steps, priority {trajectory.priority}, "
+        f"last value {trajectory.last_value}, {sum(not isfinite(number) for number in numbers)} numbers are not finite",
+        expected="a step or more, finite numbers and a priority above 0",
+        fix="look at what the policy's `decide` and the algorithm's `first_priority` returned for it",
+    )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from distrl.algorithms.base import Algorithm
+from distrl.algorithms.base import Algorithm, Loss
 from distrl.algorithms.batch import Episode, Groups
 from distrl.config.schema import Config
-from distrl.errors import StoreError
-from distrl.experience.replay import Replay
+from distrl.errors import DistrlError, StoreError
+from distrl.experience.replay import Replay, Sample
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
@@ -42,6 +42,10 @@ from distrl.types import PolicyVersion, Trajectory
 INTAKE = 32
 """Trajectories taken in between two updates, at most; with larger batches, as many as a batch has."""
 NAP_S = 0.01
+PUBLISHING, SAVING = "publishing", "saving"
+"""How the learner calls what it cannot interrupt: writing weights and checkpoints."""
+LONG_INTAKE_S = 0.5
+"""Taking in that lasts longer than this says how far it is, so that the learner does not fall silent."""
 
 
 class Reporter(Protocol):
@@ -67,6 +71,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     weights: Weights
     checkpoints: CheckpointStore
     report: Reporter
+    skipped_episode: Callable[[str, str], None] = lambda episode, why: None
+    """Hears which trajectory was skipped, and why."""
     collected_s: Callable[[], float] = lambda: 0.0
     """How long the run has been collecting, over all its sessions: what `run.minutes` limits."""
     clock: Callable[[], float] = time.monotonic
@@ -86,7 +92,10 @@ class Learner:
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
-        """Trajectories that could not be read, or not all their pictures; the audit counts damaged files as lost."""
+        """Trajectories that could not be read, or not all their pictures, or that hold NaN; the audit counts damaged files as lost."""
+        self.saved_updates = 0
+        """Updates of this process that a checkpoint holds: what a crash cannot undo."""
+        self._updates_before = 0
         self._round = Round(config.learner)
         self.idle_s = self.busy_s = self.intake_s = 0.0
         self._published_s = self._saved_s = parts.clock()
@@ -111,6 +120,7 @@ class Learner:
         restore_optimizer(self.updater.optimizer.optimizer, checkpoint.optimizer)
         self.updater.optimizer.guard.skipped = state.skipped_updates
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
+        self._updates_before = state.updates
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
         self.version = max(state.version, self.version)
@@ -174,7 +184,10 @@ class Learner:
     def take_in(self, *, limit: int) -> int:
         """Move new trajectories from the store into the replay; how many there were."""
         rows = self._parts.episodes.after(self.cursor, limit)
-        for row in rows:
+        started_s = self._parts.clock()
+        for done, row in enumerate(rows):
+            if self._parts.clock() - started_s > LONG_INTAKE_S:  # a VLM reads prompts and pictures for seconds
+                self._parts.report.doing(f"taking in episodes: {done} of {len(rows)}")
             self._remember(row.id)
             self.cursor = row.seq
         self.episodes += sum(row.source == "played" for row in rows)
@@ -182,12 +195,13 @@ class Learner:
         return len(rows)
 
     def _remember(self, id: str) -> None:
-        """Put a trajectory into the replay; one whose file or pictures are damaged or gone is skipped."""
+        """Put a trajectory into the replay; one that is damaged or gone, or that holds NaN, is skipped."""
         try:
             taken = self._intake.take(id)
         except StoreError as error:
             self.unreadable += 1
             self._parts.report.doing(f"skipping an episode: {error.seen}")
+            self._parts.skipped_episode(id, error.seen)
             return
         if taken is None or taken.source != "played":
             return
@@ -227,8 +241,9 @@ class Learner:
             return
         self.ema.update(updates=self.updates)
         loss, norm = done
-        for sample, priority in zip(samples, algorithm.priorities(loss, samples), strict=True):
+        for sample, priority in zip(samples, _priorities(algorithm, loss, samples), strict=True):
             self._replay.refresh(sample.id, priority)
+        check_free(loss.metrics, {"gradient_norm"})
         self._parts.report.measured(loss.losses, {**loss.metrics, "gradient_norm": norm})
 
     # what others see
@@ -253,6 +268,7 @@ class Learner:
     def publish(self) -> None:
         """Give the present weights to the workers as the next version."""
         self.version += 1
+        self._parts.report.doing(f"{PUBLISHING} version {self.version}")
         version = PolicyVersion(
             version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()
         )  # fmt: skip
@@ -263,6 +279,7 @@ class Learner:
 
     def save(self) -> None:
         """Write a checkpoint."""
+        self._parts.report.doing(f"{SAVING} a checkpoint")
         state = LearnerState(
             version=self.version,
             updates=self.updates,
@@ -284,7 +301,7 @@ class Learner:
             ema=self.ema.dump(),
         )
         self._parts.checkpoints.write(to_files(checkpoint))
-        self._saved_s = self._parts.clock()
+        self._saved_s, self.saved_updates = self._parts.clock(), self.updates - self._updates_before
 
     @property
     def skipped_updates(self) -> int:
@@ -316,3 +333,27 @@ class Learner:
     def replay(self) -> Replay[Episode]:
         """What is sampled from."""
         return self._replay
+
+
+def _priorities(algorithm: Algorithm, loss: Loss, samples: list[Sample[Episode]]) -> list[float]:
+    """What the algorithm makes of the samples' priorities; `DistrlError` where it is not a number for each."""
+    found = algorithm.priorities(loss, samples)
+    if isinstance(found, Sized) and len(found) == len(samples):
+        return found
+    seen = f"{len(found)} numbers" if isinstance(found, Sized) else f"{found!r:.80}"
+    raise DistrlError(
+        f"`priorities` of the algorithm {type(algorithm).__name__} returned {seen} for {len(samples)} samples",
+        expected=f"a list of {len(samples)} numbers, one for each sample and in their order",
+        fix=f"return a number for each of `samples` in {type(algorithm).__name__}.priorities",
+    )
+
+
+def check_free(metrics: Iterable[str], taken: Set[str]) -> None:
+    """`DistrlError` where an algorithm's metric has a name that the learner's own figures have."""
+    both = sorted(set(metrics) & taken)
+    if both:
+        raise DistrlError(
+            f"the algorithm's metrics {', '.join(both)} are names of the learner's own figures",
+            expected="names that docs/metrics.md does not have under `learner/`",
+            fix=f"rename them in what `loss` returns, such as to my_algorithm/{both[0]}",
+        )

@@ -41,6 +41,7 @@ class Updater:
 
     def __init__(self, policy: Policy[Any], algorithm: Algorithm, config: Config, groups: Groups) -> None:
         self._policy, self._algorithm, self._config, self._groups = policy, algorithm, config, groups
+        algorithm.bind(policy)  # before the optimizer reads its critic
         self._proximal = Proximal(policy, every_updates=algorithm.proximal_every_updates)
         self.optimizer = PolicyOptimizer(policy.network, algorithm.critic, config.learner)
         self.auxiliary_loss: Callable[[], Tensor] | None = None
@@ -50,6 +51,8 @@ class Updater:
         self, samples: list[Sample[Episode]], *, updates: int, used: float
     ) -> tuple[Loss, float] | SkippedUpdate:
         """Learn from these; the loss and the norm of the policy's gradient, or why the update was skipped."""
+        if not samples:
+            return SkippedUpdate("the algorithm chose no episodes")
         size = self._config.learner.batch_trajectories
         try:
             with oom_errors_of(self._policy, "learner.batch_trajectories", size):

@@ -1,15 +1,17 @@
 """Many devices ask, one policy answers: decisions are made in batches as they come, and weights change between two.
 
 The batcher owns the policy of a worker. A request waits at most `batch_wait_s` for others to share its batch; new
-weights are taken before a batch, so every decision is made by exactly one version, and no episode is dropped.
+weights are taken before a batch, so every decision is made by exactly one version, and no episode is dropped. Others who
+need the policy ask the batcher too (`between_batches`), so that no two threads ever use it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -19,6 +21,8 @@ from distrl.policies.base import Policy
 from distrl.policies.nonfinite import skipped_counters
 from distrl.transport.base import Weights
 from distrl.types import Decision, Observation
+
+T = TypeVar("T")
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +46,8 @@ class Batcher:
         self._queue: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]] = []
         self._arrived = asyncio.Event()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="decisions") if batching.aside else None
-        self._deciding = False
+        self._num_aside = 0
+        """Calls that the thread beside the event loop has to answer."""
         self.version = -1
         """The version in use; -1: none has been published yet."""
         self.num_decisions = 0
@@ -75,9 +80,9 @@ class Batcher:
             await asyncio.sleep(0)
 
     def swap(self) -> None:
-        """Take the newest weights, if there are newer ones than those in use and no batch is being decided with them."""
+        """Take the newest weights, if there are newer ones than those in use and nobody is using the policy."""
         weights = self._weights
-        newest = weights.latest() if weights and not self._deciding else None
+        newest = weights.latest() if weights and not self._num_aside else None
         if weights is None or newest is None or newest.version <= self.version:
             return
         try:
@@ -107,13 +112,19 @@ class Batcher:
                 answer.set_result((decision, self.version))
 
     async def _decide(self, observations: list[Observation]) -> list[Decision]:
+        return await self.between_batches(partial(self._decide_in_parts, observations))
+
+    async def between_batches(self, work: Callable[[], T]) -> T:
+        """What comes of `work` with the policy, done where batches are decided, while none is."""
         if self._aside is None:
-            return self._decide_in_parts(observations)
-        self._deciding = True
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._aside, self._decide_in_parts, observations)
-        finally:
-            self._deciding = False
+            return work()
+        self._num_aside += 1
+        call = asyncio.get_running_loop().run_in_executor(self._aside, work)
+        call.add_done_callback(self._answered)
+        return await asyncio.shield(call)  # who stops waiting does not take the policy away from the thread
+
+    def _answered(self, _: asyncio.Future[T]) -> None:
+        self._num_aside -= 1
 
     def _decide_in_parts(self, observations: list[Observation]) -> list[Decision]:
         """All at once, until that runs out of memory (OOM); from then on in parts of half the size."""

@@ -6,14 +6,15 @@ What comes out is not judged yet: the verdict is the judge's, who is asked once 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from distrl.devices.base import Capture, Clock, Device, Performed
-from distrl.errors import DeviceError, DeviceLost
+from distrl.devices.base import DEVICE_FAULTS, Capture, Clock, Device, Performed
+from distrl.devices.calls import abandon_on_cancel
 from distrl.rollout.observing import ObservationBuilder
 from distrl.tasks.judges import LAST_SCREENS, Attempt
 from distrl.types import (
@@ -49,10 +50,11 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BusyMeter:
-    """How long devices have been at work, summed over all of them, as their driver sees it."""
+    """How long devices have been at work, summed over all of them, as their driver sees it, and how long they could have been."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, num_devices: int = 1) -> None:
+        self._clock, self._num_devices = clock, num_devices
+        self._began_s: float | None = None
         self._num_busy, self._since_s, self._total_s = 0, clock(), 0.0
 
     def busy_s(self) -> float:
@@ -62,8 +64,13 @@ class BusyMeter:
         self._since_s = now_s
         return self._total_s
 
+    def device_s(self) -> float:
+        """Seconds since the first call to a device, once for each of the devices: what `busy_s` is a share of."""
+        return 0.0 if self._began_s is None else self._num_devices * (self._clock() - self._began_s)
+
     def __enter__(self) -> None:
         self.busy_s()
+        self._began_s = self._since_s if self._began_s is None else self._began_s
         self._num_busy += 1
 
     def __exit__(self, *_: object) -> None:
@@ -78,6 +85,8 @@ class EpisodeTools(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     keep_frame: KeepFrame | None = None
     """None: no pictures are kept."""
+    wait_for_frame_memory: Callable[[], Awaitable[None]] | None = None
+    """Waits while too many pictures are held in memory; None: nobody has to wait."""
     stopping: Callable[[], bool] = lambda: False
     """True when whoever runs the episode wants it to end now."""
     meter: BusyMeter | None = None
@@ -108,9 +117,9 @@ async def run_episode(id: str, device: Device, task: Task, tools: EpisodeTools, 
     try:
         ending = await episode.play()
         end = await episode.end_state()
-    except (DeviceError, TimeoutError) as error:
-        hurried = tools.stopping() and isinstance(error, TimeoutError)
-        lost = "" if hurried else str(error) or episode.deadline_missed
+    except _DeviceFault as fault:
+        hurried = tools.stopping() and fault.late
+        lost = "" if hurried else fault.why
         ending = Ending.TIME_LIMIT if hurried else Ending.DEVICE_LOST
         episode.forget_unseen()
     return Played(trajectory=await episode.record(id, ending, end) if episode.steps else None, lost=lost)
@@ -135,6 +144,14 @@ def with_verdict(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
     return replace(trajectory, steps=(*trajectory.steps[:-1], rewarded), verdict=verdict)
 
 
+class _DeviceFault(Exception):
+    """A call to the device raised one of `DEVICE_FAULTS`; what anyone else raises is never taken for one."""
+
+    def __init__(self, why: str, *, late: bool = False) -> None:
+        super().__init__(why)
+        self.why, self.late = why, late
+
+
 class _Episode:
     """The state of one attempt."""
 
@@ -143,18 +160,12 @@ class _Episode:
         self._budget_s = task.max_s or limits.budget_s or device.times.episode_s
         self._step_s = limits.step_deadline_s or device.times.step_s
         self._reset_s = max(self._step_s, device.times.reset_s)
-        self._deadline_s = self._reset_s
         self._started_s = tools.clock()
         self._builder = ObservationBuilder(task.instruction, history=limits.history)
         self._seen: Observation | None = None
         self._claim: Finish | None = None
         self._reward = 0.0
         self.steps: list[Step] = []
-
-    @property
-    def deadline_missed(self) -> str:
-        """Why a device that said nothing was lost."""
-        return f"it took over {self._deadline_s:g} s to answer"
 
     async def play(self) -> Ending:
         """Act until there is a reason to stop."""
@@ -177,7 +188,9 @@ class _Episode:
                 return Ending.ENVIRONMENT
 
     async def _observe(self) -> Observation:
-        keep = self._tools.keep_frame
+        keep, wait_for_memory = self._tools.keep_frame, self._tools.wait_for_frame_memory
+        if wait_for_memory is not None:
+            await wait_for_memory()
         capture = await self._capture(screenshot=keep is not None)
         return self._builder.observe(capture, screenshot=keep(capture.screenshot) if keep else "")
 
@@ -187,8 +200,7 @@ class _Episode:
             capture = await self._within(self._device.capture(screenshot=screenshot), self._step_s)
             if not screenshot or is_whole(capture.screenshot):
                 return capture
-        name = self._device.name
-        raise DeviceLost(f"{name} sent {SCREENSHOT_TRIES} damaged pictures in a row", fix="return its lease")
+        raise _DeviceFault(f"{self._device.name} sent {SCREENSHOT_TRIES} damaged pictures in a row")
 
     async def _act(self, seen: Observation, decision: Decision, version: int) -> Performed:
         before_s = self._tools.clock()
@@ -200,6 +212,7 @@ class _Episode:
                 decision=decision,
                 version=version,
                 reward=-self._limits.repeat_penalty if noop else 0.0,
+                device_reward=done.reward,
                 valid=done.valid,
                 changed=done.changed,
                 content=done.content,
@@ -236,21 +249,25 @@ class _Episode:
             wall_s=round(self._elapsed_s(), 4),
         )
 
-    async def _within(self, work: Awaitable[T], deadline_s: float) -> T:
-        self._deadline_s = deadline_s
-        async with asyncio.timeout(deadline_s) as deadline:
-            self._tools.deadlines.add(deadline)
-            try:
-                if self._tools.meter is None:
-                    return await work
-                with self._tools.meter:
-                    return await work
-            except OSError as error:  # a broken socket or pipe is the device's fault, whoever raises it
-                if isinstance(error, TimeoutError):
-                    raise
-                raise DeviceLost(f"{self._device.name} is lost: {error}", fix="return its lease") from error
-            finally:
-                self._tools.deadlines.discard(deadline)
+    async def _within(self, work: Coroutine[Any, Any, T], deadline_s: float) -> T:
+        """What comes of a call to the device; past its deadline it is cancelled and not waited for."""
+        try:
+            async with asyncio.timeout(deadline_s) as deadline:
+                return await self._metered(work, deadline)
+        except TimeoutError as error:
+            raise _DeviceFault(str(error) or f"it took over {deadline_s:g} s to answer", late=True) from error
+        except DEVICE_FAULTS as error:
+            name = self._device.name
+            why = f"{name} is lost: {error}" if isinstance(error, OSError) else str(error) or f"{name} is lost"
+            raise _DeviceFault(why) from error
+
+    async def _metered(self, work: Coroutine[Any, Any, T], deadline: asyncio.Timeout) -> T:
+        self._tools.deadlines.add(deadline)
+        try:
+            with self._tools.meter or nullcontext():
+                return await abandon_on_cancel(work, name=f"call to {self._device.name}")
+        finally:
+            self._tools.deadlines.discard(deadline)
 
     def _elapsed_s(self) -> float:
         return self._tools.clock() - self._started_s

@@ -2,21 +2,29 @@
 
 Done by whoever played, right after the verdict, and stored as a trajectory of its own (`source = "hindsight"`), so that
 it is never made again. Which tasks an episode fulfilled is up to the suite (`tasks.base.RelabelsEpisodes`).
+
+A worker relabels in `HindsightStage`: the suite is asked in a thread beside the event loop, under a deadline, and what
+it raises costs that relabelling alone. The policy is asked where it decides, between two batches, and its bugs raise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import islice
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from distrl.experience.noop import noop_steps
 from distrl.policies.base import Policy
+from distrl.rollout.threads import beside
 from distrl.tasks.base import Fitting
 from distrl.types import Task, Trajectory, Verdict
+
+T = TypeVar("T")
 
 SUFFIX = "+hindsight"
 """Ends the id of a trajectory that was given another task."""
@@ -44,17 +52,92 @@ class Relabeller:
 
     def relabel(self, played: Trajectory) -> Trajectory | None:
         """A failure as a success at the first task that it fulfilled and that the policy can express; None: no such."""
-        played, tried = misjudged(played, self._outcome_flip), False
-        if not played.verdict.known:
-            return None
-        for task in islice(self._fitting(played), TASKS_TRIED):
-            relabelled = as_success_at(task, played, self._policy, filter_noops=self._filter_noops)
-            if relabelled is not None:
-                self.num_relabelled += 1
-                return replace(relabelled, priority=self._first_priority(relabelled))
+        tried = False
+        for task in self.candidates(played):
+            if (relabelled := self.relabel_as(task, played)) is not None:
+                return relabelled
             tried = True
         self.num_inexpressible += tried
         return None
+
+    def candidates(self, played: Trajectory) -> Iterator[Task]:
+        """The tasks that an episode is tried as, by what the suite says of it; none where it is not known to have failed."""
+        judged = misjudged(played, self._outcome_flip)
+        if judged.verdict.outcome == "failure":
+            yield from islice(self._fitting(judged), TASKS_TRIED)
+
+    def relabel_as(self, task: Task, played: Trajectory) -> Trajectory | None:
+        """A failure as a success at `task`; None where the policy cannot express it."""
+        judged = misjudged(played, self._outcome_flip)
+        relabelled = as_success_at(task, judged, self._policy, filter_noops=self._filter_noops)
+        if relabelled is None:
+            return None
+        self.num_relabelled += 1
+        return replace(relabelled, priority=self._first_priority(relabelled))
+
+
+class AskPolicy(Protocol):
+    """Does something with the policy of a worker while nobody else uses it."""
+
+    def __call__(self, work: Callable[[], T]) -> Awaitable[T]: ...
+
+
+class HindsightFailed(Exception):
+    """The suite raised, gave something that is no task, or took too long: why, in a sentence."""
+
+
+class HindsightStage:
+    """Relabels beside the event loop, to which it belongs.
+
+    At most `at_once` threads ask the suite. One that is past its deadline is left to itself and keeps its place until
+    it ends, so a suite that hangs cannot fill a process with threads; those who wait for a place have their deadline too.
+    """
+
+    def __init__(self, relabeller: Relabeller, ask_policy: AskPolicy, *, deadline_s: float, at_once: int) -> None:
+        self._relabeller, self._ask_policy, self._deadline_s = relabeller, ask_policy, deadline_s
+        self._places = asyncio.Semaphore(at_once)
+
+    async def relabel(self, played: Trajectory) -> Trajectory | None:
+        """As `Relabeller.relabel`; `HindsightFailed` where the suite fails."""
+        try:
+            async with asyncio.timeout(self._deadline_s) as deadline:
+                return await self._relabel(played)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise HindsightFailed(f"hindsight took over {self._deadline_s:g} s") from None
+
+    async def _relabel(self, played: Trajectory) -> Trajectory | None:
+        relabeller, tried = self._relabeller, False
+        tasks = relabeller.candidates(played)
+        while (task := await self._next(tasks)) is not None:
+            relabelled = await self._ask_policy(partial(relabeller.relabel_as, task, played))
+            if relabelled is not None:
+                return relabelled
+            tried = True
+        relabeller.num_inexpressible += tried
+        return None
+
+    async def _next(self, tasks: Iterator[Task]) -> Task | None:
+        await self._places.acquire()
+        asking = beside(lambda: next(tasks, None), name="hindsight")
+        asking.add_done_callback(self._leave)
+        await asyncio.wait([asking])
+        return _task_of(asking)
+
+    def _leave(self, asked: asyncio.Future[Task | None]) -> None:
+        asked.exception()  # looked at, also where nobody waits for it any more: asyncio would complain
+        self._places.release()
+
+
+def _task_of(asked: asyncio.Future[Task | None]) -> Task | None:
+    """What a suite answered. Its own code may raise anything: that costs this relabelling alone."""
+    if (error := asked.exception()) is not None:
+        raise HindsightFailed(f"hindsight failed: {type(error).__name__}: {str(error)[:300]}") from error
+    task = asked.result()
+    if task is not None and not isinstance(task, Task):
+        raise HindsightFailed(f"hindsight has to give tasks, and this one gave {task!r:.80}")
+    return task
 
 
 def as_success_at(task: Task, played: Trajectory, policy: Policy[Any], *, filter_noops: bool) -> Trajectory | None:

@@ -26,10 +26,6 @@ LOOK_AGAIN_S = 0.1
 """How often a worker asks whether some episode of a round that is all out came to nothing."""
 
 
-Count = Callable[[int, int], tuple[int, int]]
-"""How many episodes that a version began lie behind a cursor of the store, and the cursor to ask from next time."""
-
-
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The right to play one episode with a version."""
 
@@ -83,21 +79,6 @@ class EqualShares:
         self._started[claim.version] -= not delivered
 
 
-class Delivered:
-    """How many episodes that a version began are in the store; each row is looked at once."""
-
-    def __init__(self, count: Count) -> None:
-        self._count = count
-        self._version, self._found, self._cursor = -1, 0, 0
-
-    def __call__(self, version: int) -> int:
-        if version != self._version:
-            self._version, self._found, self._cursor = version, 0, 0
-        fresh, self._cursor = self._count(version, self._cursor)
-        self._found += fresh
-        return self._found
-
-
 def share_of(round_episodes: int, workers: int, worker: int) -> int:
     """One worker's part of a round; the parts of all add up to it."""
     share, rest = divmod(round_episodes, workers)
@@ -107,22 +88,15 @@ def share_of(round_episodes: int, workers: int, worker: int) -> int:
 class SharedRound:
     """One queue for all workers: whoever is free takes the next episode of the round."""
 
-    def __init__(
-        self,
-        round_episodes: int,
-        claims: Claims,
-        delivered: Callable[[int], int],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._round_episodes, self._claims, self._delivered, self._clock = round_episodes, claims, delivered, clock
+    def __init__(self, round_episodes: int, claims: Claims, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._round_episodes, self._claims, self._clock = round_episodes, claims, clock
         self._out, self._again_s = -1, 0.0
         self.refusal = f"all {round_episodes} episodes of the round are out"
 
     def claim(self, version: int, count: int) -> list[Claim]:
         if version == self._out and self._clock() < self._again_s:
             return []
-        numbers = self._claims.take(version, count, lambda: self._round_episodes - self._delivered(version))
+        numbers = self._claims.take(version, count, self._round_episodes)
         if not numbers:
             self._out, self._again_s = version, self._clock() + LOOK_AGAIN_S
         return [Claim(version=version, number=number) for number in numbers]

@@ -55,6 +55,12 @@ class TaskFeed:
 
     def _draw(self) -> Task:
         size, limit = self._suite.size(self._split), self._portion.max_oracle_steps
+        if not size:
+            raise TaskError(
+                f"{self._suite.name} has no {self._split} tasks",
+                expected="tasks in all of train, tune and test",
+                fix="give the suite some: evaluations before and after a run play test tasks, those on the way tune tasks",
+            )
         for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:
                 self._order = self._random.sample(range(size), size)

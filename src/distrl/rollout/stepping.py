@@ -1,18 +1,21 @@
 """One episode step by step, for whoever decides between two steps: a Gymnasium environment, a person at the keyboard.
 
-Observations and their history are built as in every other episode. The device must not suspend, as simulated phones
-without delays do not: then no event loop is needed, and stepping also works inside one, such as in a notebook.
+Observations and their history are built as in every other episode. Stepping also works inside an event loop, such as in a
+notebook. `drive` needs none: its device must not suspend, as simulated phones without delays do not. A device that takes its
+time is driven by the loop of an `EventLoopThread`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from distrl.devices.base import Capture, Device, Performed, SavesState
-from distrl.errors import UsageError
+from distrl.errors import DeviceError, UsageError
 from distrl.rollout.observing import ObservationBuilder
 from distrl.tasks.judges import Attempt, Judge
 from distrl.types import Action, Ending, EndState, Finish, Observation, Past, Task, Verdict
@@ -33,8 +36,46 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
     raise UsageError(
         "the device takes its time, and stepping by hand cannot wait for it",
         expected="a device whose calls return at once, such as a simulated phone of the profile instant",
-        fix="use distrl.rollout.episode.run_episode in an event loop",
+        fix="drive it by an EventLoopThread, as distrl.make_env(config=...) does",
     )
+
+
+class Drive(Protocol):
+    """Gives the result of a call to a device or a judge."""
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+
+class EventLoopThread:
+    """`Drive` for devices that wait: an event loop in a thread of its own, in which every call has a deadline."""
+
+    def __init__(self, *, name: str, deadline_s: float) -> None:
+        self._deadline_s, self._loop = deadline_s, asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def __call__(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of `work`; `DeviceError` where it takes longer than the deadline."""
+        asked = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return asked.result(self._deadline_s)
+        except TimeoutError as error:
+            if asked.done():
+                raise  # the device's own
+            raise DeviceError(
+                f"{self._thread.name}: a call took over {self._deadline_s:g} s",
+                expected="an answer within `boot_s` and `reset_s` of the device's `times`",
+                fix="look at the device, or give it longer `times`",
+            ) from error
+        finally:
+            asked.cancel()
+
+    def close(self) -> None:
+        """End the loop; a call that never ends is left to itself."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(self._deadline_s)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,13 +90,13 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
 class SteppedEpisode:
     """An attempt at one task on a device that was just reset."""
 
-    def __init__(self, device: Device, task: Task, *, history: int) -> None:
-        self._device, self.task = device, task
+    def __init__(self, device: Device, task: Task, *, history: int, drive: Drive = drive) -> None:
+        self._device, self.task, self._drive = device, task, drive
         self._builder = ObservationBuilder(task.instruction, history=history)
         self._claim: Finish | None = None
         self._done, self._reward = False, 0.0
         self.num_steps = 0
-        drive(device.reset(task))
+        self._drive(device.reset(task))
 
     @property
     def terminated(self) -> bool:
@@ -74,7 +115,7 @@ class SteppedEpisode:
 
     def capture(self, *, screenshot: bool = False) -> Capture:
         """The screen as it is now."""
-        return drive(self._device.capture(screenshot=screenshot))
+        return self._drive(self._device.capture(screenshot=screenshot))
 
     def observe(self) -> Observation:
         """What a policy would be shown now."""
@@ -82,7 +123,7 @@ class SteppedEpisode:
 
     def act(self, observation: Observation, action: Action) -> Performed:
         """Carry out one action that was chosen on `observation`."""
-        performed = drive(self._device.perform(action))
+        performed = self._drive(self._device.perform(action))
         self._builder.record(observation, action, performed)
         self.num_steps += 1
         self._reward += performed.reward
@@ -92,13 +133,13 @@ class SteppedEpisode:
 
     def verdict(self, judge: Judge) -> Verdict:
         """What the episode came to."""
-        end = EndState(claim=self._claim, reward=self._reward, device=drive(self._device.end_state()))
+        end = EndState(claim=self._claim, reward=self._reward, device=self._drive(self._device.end_state()))
         ending = Ending.FINISHED if self._claim else Ending.ENVIRONMENT if self._done else Ending.STEP_LIMIT
-        return drive(judge.judge(Attempt(task=self.task, end=end, ending=ending)))
+        return self._drive(judge.judge(Attempt(task=self.task, end=end, ending=ending)))
 
     def save_state(self) -> bytes:
         """Device, history and counters as they are, to come back to in the same task."""
-        device = drive(self._saving().save_state())
+        device = self._drive(self._saving().save_state())
         saved = _Saved(device=device, recent=self._builder.recent, num_steps=self.num_steps, reward=self._reward)
         return msgspec.msgpack.encode(saved)
 
@@ -109,7 +150,7 @@ class SteppedEpisode:
             saved = msgspec.msgpack.decode(state, type=_Saved)
         except msgspec.DecodeError as error:
             raise UsageError(f"this is no saved state: {error}", fix="give it what save_state gave") from None
-        drive(device.load_state(saved.device))
+        self._drive(device.load_state(saved.device))
         self._builder.recent, self.num_steps, self._reward = saved.recent, saved.num_steps, saved.reward
         self._claim, self._done = None, False
 

@@ -11,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from statistics import median
 
 import msgspec
 from msgspec.structs import replace
 
 from distrl.devices.base import Device
+from distrl.devices.calls import abandon
 from distrl.devices.pool import DevicePool, Health
 from distrl.errors import DeviceError
 from distrl.experience.frames import FrameBuffer
 from distrl.rollout.batching import Batcher, all_or_first_error
+from distrl.rollout.deadlines import LEASE_DEADLINE_S
 from distrl.rollout.episode import (
     BusyMeter,
     EpisodeLimits,
@@ -31,22 +34,25 @@ from distrl.rollout.episode import (
     run_episode,
     with_verdict,
 )
-from distrl.rollout.hindsight import Relabeller
+from distrl.rollout.hindsight import HindsightFailed, HindsightStage, Relabeller
 from distrl.rollout.outbox import STORE_DEADLINE_S, Outbox, Spool
 from distrl.rollout.rounds import Claim, LockStep, NoRounds, Rounds
 from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, VersionRate
+from distrl.rollout.threads import beside
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.transport.base import EpisodeSink, EventSink
-from distrl.types import Trajectory
+from distrl.types import Observation, Trajectory
 
-LEASE_DEADLINE_S = 1.0
-"""Short, so that a worker that is told to stop does not wait for a device that is long in coming back."""
 HELD_BACK_POLL_S = 0.02
 """How long a worker that may start nothing waits before it asks again, once for all its devices."""
 USUAL_EPISODES = 64
 """Episodes whose median duration counts as usual."""
 JUDGE_MARGIN_S = 5.0
 """What a judge that is past its deadline may take to close what it has open."""
+SPILL_POLL_S = 0.1
+"""How often an episode that waits for memory for its next picture looks whether the worker wants it to end."""
+CANCEL_DEADLINE_S = 10.0
+"""How long a worker that ends waits for its own tasks, once it has cancelled them."""
 HURRY_S = 2.0
 """After running episodes are cut, how long a device that is in the middle of something may still take."""
 
@@ -63,8 +69,9 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     limits: EpisodeLimits
     judge: Judge
     judge_deadline_s: float = 60.0
+    """For the verdict on an episode, and once more for its hindsight."""
     judge_at_once: int = 16
-    """Episodes that are judged at the same time; while more wait, so do new episodes."""
+    """Episodes that are judged or relabelled at the same time; while more wait, so do new episodes."""
     sink: EpisodeSink
     spool: Spool
     store_deadline_s: float = STORE_DEADLINE_S
@@ -81,6 +88,8 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     """None: each device goes at its own pace."""
     backlog: int = 64
     """Trajectories that may wait to be stored before new episodes wait for them."""
+    cancel_deadline_s: float = CANCEL_DEADLINE_S
+    """A part of the worker that goes on for longer after it was cancelled is named in the log and not waited for."""
     drain_s: float = 3.0
     """How long running episodes may go on after the worker was told to stop."""
 
@@ -96,6 +105,8 @@ class WorkerCounts(msgspec.Struct, kw_only=True):
     truncated: int = 0
     unjudged: int = 0
     """Episodes that ended well and whose judge failed: stored, and nothing is learnt from them."""
+    unrelabelled: int = 0
+    """Episodes for which the suite's hindsight failed: stored as they are, and nothing is stored beside them."""
     acknowledge_s: float = 0.0
     recent: deque[bool] = msgspec.field(default_factory=lambda: deque(maxlen=200))
 
@@ -106,20 +117,32 @@ class Worker:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         decide = parts.lockstep.decide if parts.lockstep else parts.batcher.decide
-        self.meter = BusyMeter(parts.tools.clock)
+        self.meter = BusyMeter(parts.tools.clock, num_devices=len(parts.pool))
         """How long the worker's devices have been at work."""
-        self._tools = replace(parts.tools, decide=decide, stopping=lambda: self._truncating, meter=self.meter)
+        self._tools = replace(
+            parts.tools,
+            decide=decide,
+            stopping=lambda: self._truncating,
+            meter=self.meter,
+            wait_for_frame_memory=None if parts.frames is None else partial(self._wait_for_memory, parts.frames),
+        )
+        self._spilling: asyncio.Future[None] | None = None
         self._stopping = asyncio.Event()
         self._truncating: bool = False
         self._outbox = Outbox(
             parts.sink,
             self._acknowledge,
+            spooled=self._release_pictures,
             capacity=parts.backlog,
             spool=parts.spool,
             deadline_s=parts.store_deadline_s,
         )
         self._judging: set[asyncio.Task[None]] = set()
         self._judges = asyncio.Semaphore(parts.judge_at_once)
+        self._has_judge = asyncio.Event()
+        self._has_judge.set()
+        self._hindsight = _make_stage(parts)
+        self._num_relabelling = 0
         self._claimed: dict[str, Claim] = {}
         """What each trajectory in the outbox was played for: its claim is settled when it is stored."""
         self._ask_again_s = 0.0
@@ -137,8 +160,11 @@ class Worker:
             return f"the store, which does not answer: {self._outbox.num_spooled} episodes are in the spool"
         if self._outbox.is_full:
             return f"the store: {self.num_storing} trajectories wait to be kept"
+        if self._spilling is not None:
+            held = 0 if self._parts.frames is None else self._parts.frames.held_bytes
+            return f"the store: {held / 1e6:.0f} MB of pictures in memory wait to be kept"
         if self._judges.locked():
-            return f"the judge: {len(self._judging)} episodes wait for their verdict"
+            return self._judge_said
         return self._held_back
 
     @property
@@ -153,8 +179,14 @@ class Worker:
 
     @property
     def num_judging(self) -> int:
-        """Episodes that wait for their verdict."""
+        """Episodes that wait for their verdict, or for hindsight."""
         return len(self._judging)
+
+    @property
+    def _judge_said(self) -> str:
+        num_relabelling = self._num_relabelling
+        hindsight = f" and {num_relabelling} for hindsight" if num_relabelling else ""
+        return f"the judge: {len(self._judging) - num_relabelling} episodes wait for their verdict{hindsight}"
 
     def stop(self) -> None:
         """Start nothing new and come to an end."""
@@ -174,25 +206,36 @@ class Worker:
         finally:
             for task in (*lanes, ending, deciding):
                 task.cancel()
-            await asyncio.gather(*lanes, ending, deciding, return_exceptions=True)
+            await self._see_end_of([*lanes, ending, deciding])
             await self._store_the_rest(storing)
 
     async def _store_the_rest(self, storing: asyncio.Task[None]) -> None:
         """Also where something else has failed: what was finished is stored, unless it is the store that failed."""
-        judging = asyncio.gather(*self._judging, return_exceptions=True)
         # A store that has failed takes nothing any more, and those who wait to hand something over would wait for ever.
-        limit_s = self._parts.judge_deadline_s + JUDGE_MARGIN_S
-        rest: set[asyncio.Future[object]] = {asyncio.ensure_future(judging), asyncio.ensure_future(storing)}
-        await asyncio.wait(rest, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        limit_s = self._parts.judge_deadline_s * (1 if self._hindsight is None else 2) + JUDGE_MARGIN_S
+        judging = asyncio.create_task(_all_over(self._judging), name="last verdicts")
+        await asyncio.wait({judging, storing}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         self._outbox.finish()
         try:
             await storing
             if self._failed.done():
                 self._failed.result()
         finally:
-            judging.cancel()
-            await asyncio.gather(judging, return_exceptions=True)
-            await self._parts.pool.close()
+            for task in (judging, *self._judging):
+                task.cancel()
+            await self._see_end_of([judging, *self._judging])
+            for why in await self._parts.pool.close():
+                self._parts.log.write("device_not_closed", why=why.splitlines()[0])
+
+    async def _see_end_of(self, cancelled: Iterable[asyncio.Task[None]]) -> None:
+        """Wait for tasks that were cancelled, within a deadline; what they raise has been told elsewhere."""
+        ended, hanging = await asyncio.wait(list(cancelled), timeout=self._parts.cancel_deadline_s)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # looked at, or asyncio reports it once more
+        for task in hanging:
+            self._parts.log.write("not_ended", task=task.get_name())
+            abandon(task)
 
     async def _end(self) -> None:
         await self._stopping.wait()
@@ -228,7 +271,7 @@ class Worker:
         finally:
             for place in batch:
                 place.cancel()
-            await asyncio.gather(*batch, return_exceptions=True)
+            await self._see_end_of(batch)
 
     async def _admit(self, count: int) -> list[Claim]:
         """Those of `count` episodes that may start now; whoever is refused waits a moment, and one lane asks for all."""
@@ -248,6 +291,15 @@ class Worker:
         """Take the newest weights; the version in use."""
         self._parts.batcher.swap()
         return self._parts.batcher.version
+
+    async def _wait_for_memory(self, frames: FrameBuffer) -> None:
+        """Wait while memory holds too many pictures, and have the store take the oldest; no longer than episodes go on."""
+        while frames.is_full and not self._truncating:
+            self._spilling = spilling = self._spilling or beside(frames.spill, name="frames")
+            done, _ = await asyncio.wait({spilling}, timeout=SPILL_POLL_S)
+            if done:
+                self._spilling = None if self._spilling is spilling else self._spilling
+                spilling.result()
 
     def _request(self, version: int) -> AdmissionRequest:
         latest, now_s = self._parts.latest_version(), self._tools.clock()
@@ -294,7 +346,7 @@ class Worker:
             self._parts.pool.release(device, lost=lost)
 
     async def _hand_over(self, device: str, played: Played, claim: Claim) -> bool:
-        """Have the trajectory judged beside the next episode; whether there was one."""
+        """Have the trajectory judged beside the next episode, and wait while too many are; whether there was one."""
         if played.lost:
             self.counts.losses += 1
             self._parts.log.write("device_lost", device=device, why=played.lost.splitlines()[0])
@@ -302,18 +354,26 @@ class Worker:
             return False
         self._walls_s.append(played.trajectory.wall_s)
         self._parts.log.write("finished", id=played.trajectory.id)
-        await self._judges.acquire()
-        judging = asyncio.create_task(self._judge_and_keep(played.trajectory, claim), name="verdict")
+        # Before any wait: whoever waits here may be cancelled, and the episode is kept all the same.
+        judging = asyncio.create_task(self._judge_in_turn(played.trajectory, claim), name="verdict")
         self._judging.add(judging)
         judging.add_done_callback(self._judged)
+        if len(self._judging) > self._parts.judge_at_once:
+            self._has_judge.clear()
+        await self._has_judge.wait()
         return True
 
     def _judged(self, judging: asyncio.Task[None]) -> None:
         self._judging.discard(judging)
-        self._judges.release()
+        if len(self._judging) <= self._parts.judge_at_once:
+            self._has_judge.set()
         error = None if judging.cancelled() else judging.exception()
         if error is not None and not self._failed.done():
             self._failed.set_exception(error)
+
+    async def _judge_in_turn(self, trajectory: Trajectory, claim: Claim) -> None:
+        async with self._judges:
+            await self._judge_and_keep(trajectory, claim)
 
     async def _judge_and_keep(self, trajectory: Trajectory, claim: Claim) -> None:
         parts = self._parts
@@ -326,15 +386,34 @@ class Worker:
         judged = replace(with_verdict(trajectory, verdict), worker=parts.name)
         judged = replace(judged, priority=parts.first_priority(judged))
         # Before the episode itself: once that is stored, its round may be over and its learner may go on.
-        relabelled = parts.relabeller.relabel(judged) if parts.relabeller is not None else None
+        relabelled = await self._relabel(judged)
         if relabelled is not None:
-            await self._outbox.put(relabelled, self._pictures_of(relabelled))
+            await self._outbox.put(relabelled, partial(self._pictures_of, relabelled))
         self._claimed[judged.id] = claim
-        await self._outbox.put(judged, self._pictures_of(judged))
+        await self._outbox.put(judged, partial(self._pictures_of, judged))
+
+    async def _relabel(self, judged: Trajectory) -> Trajectory | None:
+        """What hindsight makes of an episode; a suite that fails at that is counted, and costs nothing else."""
+        if self._hindsight is None:
+            return None
+        self._num_relabelling += 1
+        try:
+            return await self._hindsight.relabel(judged)
+        except HindsightFailed as failed:
+            self.counts.unrelabelled += 1
+            self._parts.log.write("unrelabelled", id=judged.id, why=str(failed))
+            return None
+        finally:
+            self._num_relabelling -= 1
 
     def _pictures_of(self, trajectory: Trajectory) -> dict[str, bytes]:
         """The pictures of a trajectory that are not stored yet."""
         return {} if self._parts.frames is None else self._parts.frames.collect(references_of(trajectory))
+
+    def _release_pictures(self, spooled: Trajectory) -> None:
+        """Its pictures are on the worker's own disk: memory is for episodes that are under way."""
+        if self._parts.frames is not None and spooled.source == "played":  # what was relabelled has taken none
+            self._parts.frames.release(observation.screenshot for observation in observations_of(spooled))
 
     def _acknowledge(self, trajectory: Trajectory, waited_s: float) -> None:
         if self._parts.frames is not None:
@@ -367,7 +446,24 @@ class Worker:
         return counts
 
 
+def _make_stage(parts: WorkerParts) -> HindsightStage | None:
+    if parts.relabeller is None:
+        return None
+    ask_policy, at_once = parts.batcher.between_batches, parts.judge_at_once
+    return HindsightStage(parts.relabeller, ask_policy, deadline_s=parts.judge_deadline_s, at_once=at_once)
+
+
 def references_of(trajectory: Trajectory) -> list[str]:
     """The references to the pictures of a trajectory, each once."""
-    seen = [step.observation for step in trajectory.steps] + ([trajectory.last] if trajectory.last else [])
+    seen = observations_of(trajectory)
     return list(dict.fromkeys(observation.screenshot for observation in seen if observation.screenshot))
+
+
+def observations_of(trajectory: Trajectory) -> list[Observation]:
+    """All that was seen in an episode, in order."""
+    return [step.observation for step in trajectory.steps] + ([trajectory.last] if trajectory.last else [])
+
+
+async def _all_over(tasks: Iterable[asyncio.Task[None]]) -> None:
+    if pending := list(tasks):
+        await asyncio.wait(pending)

@@ -5,7 +5,7 @@ No role knows which runtime it is in. What it may use is in its `RoleContext`: n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,9 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.transport.base import EventSink, Transport
+
+NAMED_AFTER_S, STARTING_NAMED_AFTER_S = 3.0, 20.0
+"""Silence after which a role is named as silent, to whoever looks at the run; loading libraries on a busy machine is none."""
 
 
 class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +32,8 @@ class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
     metrics: EventSink
     spool: Path
     """A folder on this machine's own disk that outlives the process."""
+    left_spools: Callable[[], Iterator[Path]] = lambda: iter(())
+    """Such folders that other workers of the run have left, for this role to hand over; to be looked for beside its loop."""
     stopping: Callable[[], bool]
     """True once the role should come to a good end."""
     orphaned: Callable[[], bool] = lambda: False
@@ -59,6 +64,10 @@ def role_names(config: Config) -> tuple[str, ...]:
 class Runtime(Protocol):
     """Places the roles of a run and supervises them."""
 
+    @property
+    def transport(self) -> Transport:
+        """What its roles send each other things by, as the supervisor sees it."""
+
     def start(self, roles: tuple[str, ...]) -> None:
         """Start these roles."""
 
@@ -85,6 +94,9 @@ class Runtime(Protocol):
 
     def busy_s(self) -> float:
         """Device time of all roles in all their incarnations, as their workers measured it."""
+
+    def device_s(self) -> float:
+        """Time that the workers' devices were there, summed as `busy_s` is; 0: no worker measures it."""
 
     def stop(self) -> None:
         """End everything now."""

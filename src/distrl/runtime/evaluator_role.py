@@ -76,9 +76,11 @@ class Evaluator:
         # The curve on the way comes from the tuning split: test tasks are played before and after, and never between.
         tasks = held_out(config, count, "test" if name in ("before", "after") else "tune")
         how = make_evaluation(config, seed=config.run.seed, frames=self._frames)
-        words = f"evaluating version {version.version}"
+        # With the report's name: a version may be evaluated twice in a row, and each has its own deadline.
+        words = f"evaluating version {version.version} ({name})"
         how = replace(
             how,
+            leases=context.transport.leases(context.name),
             beat=lambda done: self._beat(f"{words}: {done} of {len(tasks)}"),
             needs=lambda seconds: context.heartbeat.figures.update(needs_s=seconds),
         )

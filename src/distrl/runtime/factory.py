@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
@@ -20,15 +22,16 @@ from distrl.evaluation.evaluate import Evaluation
 from distrl.experience.frames import FrameBuffer, FrameCache, FrameReader
 from distrl.policies.base import NoFrames, Policy, PolicyContext, notices_of
 from distrl.rollout.batching import Batcher, Batching
+from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.hindsight import Relabeller
-from distrl.rollout.outbox import STORE_DEADLINE_S, Spool
-from distrl.rollout.rounds import Delivered, EqualShares, LockStep, NoRounds, Rounds, SharedRound, share_of
+from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S, Spool
+from distrl.rollout.rounds import EqualShares, LockStep, NoRounds, Rounds, SharedRound, share_of
 from distrl.rollout.scheduler import Admission, Portion, TaskFeed
 from distrl.rollout.worker import WorkerParts
 from distrl.runtime.base import RoleContext, worker_names
 from distrl.runtime.placement import torch_device
-from distrl.tasks.base import Fitting, RelabelsEpisodes, Suite, find_suite
+from distrl.tasks.base import Fitting, RelabelsEpisodes, Suite, find_suite, tasks_of
 from distrl.tasks.judges import find_judge
 from distrl.transport.base import EventSink, Transport
 
@@ -36,10 +39,6 @@ FRAMES_IN_MEMORY = 8192
 """Pictures that a process holds in memory: 100 MB at 224 × 448."""
 LONGEST_DEMONSTRATION = 64
 """Pictures of a demonstration, at most."""
-CALLS_BETWEEN_DECISIONS = 4
-"""Of an episode to its device, at most: an action or a reset, and a capture that may be asked for twice."""
-CALLS_AFTER_BUDGET = 5
-"""The same, and how the device was left."""
 
 
 def prepare_torch() -> None:
@@ -183,7 +182,7 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
     limits = episode_limits(config)
     return WorkerParts(
         name=context.name,
-        pool=DevicePool(devices),
+        pool=DevicePool(devices, leases=transport.leases(context.name)),
         batcher=batcher,
         feed=make_feed(config, suite, seed=seed),
         admission=Admission(config),
@@ -195,19 +194,49 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
         judge_deadline_s=config.judge.deadline_s,
         judge_at_once=config.judge.at_once,
         sink=transport.episodes,
-        spool=Spool(context.spool, capacity=config.rollout.spool_episodes),
+        spool=make_spool(context),
         first_priority=algorithm.first_priority,
         latest_version=lambda: version.version if (version := transport.weights.latest()) else -1,
         log=context.log,
         frames=frames,
         relabeller=make_relabeller(config, suite, policy, algorithm),
-        rounds=make_rounds(context, devices),
+        rounds=make_rounds(context, devices, suite),
         lockstep=_make_lockstep(config, batcher, devices, context.log),
         drain_s=config.rollout.drain_s,
     )
 
 
-def make_rounds(context: RoleContext, devices: Sequence[Device]) -> Rounds:
+def make_spool(context: RoleContext, folder: Path | None = None) -> Spool:
+    """Where trajectories wait while the store does not answer; a file that cannot be read is told in the worker's log."""
+
+    def tell(path: Path, why: str) -> None:
+        context.log.write("spool_damaged", file=str(path), why=why)
+
+    return Spool(folder or context.spool, capacity=context.config.rollout.spool_episodes, damaged=tell)
+
+
+def hand_over_left(context: RoleContext) -> int:
+    """Give the store what other workers of the run have left in their spools; how many episodes that were.
+
+    Works on disks that may hang: do it beside the event loop. What cannot be handed over stays for the next session.
+    """
+    count = 0
+    for folder in context.left_spools():
+        spool = make_spool(context, folder)
+        for path, trajectory, frames in spool.items():
+            context.transport.episodes.add(trajectory, frames)
+            if trajectory.source == "played":
+                context.log.write("acknowledged", id=trajectory.id, success=trajectory.verdict.success)
+            spool.remove(path)
+            count += 1
+        with suppress(OSError):  # what was damaged stays there
+            folder.rmdir()
+            if folder.parent != context.spool.parent:
+                folder.parent.rmdir()
+    return count
+
+
+def make_rounds(context: RoleContext, devices: Sequence[Device], suite: Suite) -> Rounds:
     """Who may play how much of a version: in sync mode a round of it, else anyone anything."""
     config, episodes = context.config, context.transport.episodes
     round_episodes, workers = config.learner.round_episodes, worker_names(config)
@@ -216,29 +245,32 @@ def make_rounds(context: RoleContext, devices: Sequence[Device]) -> Rounds:
     if config.rollout.lockstep:
         share = share_of(round_episodes, len(workers), workers.index(context.name))
         return EqualShares(share, lambda version: episodes.count_of(version, worker=context.name)[0])
-    # No episode lasts longer: a call that is under way when its budget is over, those that follow, and then the outbox
-    # until one trajectory is stored, which prolongs the claims of the others that wait there.
-    longest_s = _longest_episode_s(config, devices) + config.judge.deadline_s + STORE_DEADLINE_S
-    claims = context.transport.claims(context.name, lifetime_s=longest_s)
-    delivered = Delivered(lambda version, after: episodes.count_of(version, after=after))
-    return SharedRound(round_episodes, claims, delivered)
+    claims = context.transport.claims(context.name, lifetime_s=claim_lifetime_s(config, devices, suite))
+    return SharedRound(round_episodes, claims)
 
 
-def _longest_episode_s(config: Config, devices: Sequence[Device]) -> float:
-    budget_s = config.rollout.episode_budget_s or max(device.times.episode_s for device in devices)
-    return budget_s + CALLS_AFTER_BUDGET * _longest_call_s(config, devices)
+def claim_lifetime_s(config: Config, devices: Sequence[Device], suite: Suite) -> float:
+    """How long an episode of a round may stay out before someone else may start in its place.
 
-
-def _longest_call_s(config: Config, devices: Sequence[Device]) -> float:
-    return config.rollout.step_deadline_s or max(device.times.step_s for device in devices)
+    Verdict and hindsight each have the judge's deadline, and may have to wait for those of another episode. What is
+    stored prolongs the claims of all others that the worker has. What comes of hindsight is stored before the episode
+    itself, and both may have to go through the spool. A store that does not answer for longer than that costs the
+    round one episode too many for each that waits in a spool, and none too few.
+    """
+    return longest_attempt_s(
+        episode_limits(config),
+        [device.times for device in devices],
+        max_s=(task.max_s for task in tasks_of(suite, "train")),
+        judge_s=4 * config.judge.deadline_s,
+        store_s=2 * (STORE_DEADLINE_S + SPOOL_DEADLINE_S + STORE_DEADLINE_S),
+    )
 
 
 def _make_lockstep(config: Config, batcher: Batcher, devices: Sequence[Device], log: EventSink) -> LockStep | None:
     if not config.rollout.lockstep:
         return None
     # A device that takes longer over any of its calls is lost by then, so this deadline passes only for a bug.
-    boot_s = max(device.times.boot_s for device in devices)
-    patience_s = boot_s + CALLS_BETWEEN_DECISIONS * _longest_call_s(config, devices)
+    patience_s = longest_turn_s(episode_limits(config), [device.times for device in devices])
     return LockStep(batcher.decide, patience_s=patience_s, tell_late=lambda missing: log.write("late", missing=missing))
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from math import isfinite
+
 import msgspec
 
+from distrl.config.schema import Config
 from distrl.experience.frames import FrameCache
-from distrl.learner.loop import Learner, LearnerParts
+from distrl.learner.loop import PUBLISHING, SAVING, Learner, LearnerParts, check_free
 from distrl.pretraining.warm_start import WarmStarter
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import log_notices, make_algorithm, make_frame_cache, make_policy, prepare_torch
@@ -17,10 +22,12 @@ def learn(context: RoleContext) -> None:
     """Train until asked to stop."""
     prepare_torch()
     config, transport, report = context.config, context.transport, LearnerReporter(context)
+    _starting(context, "looking for episodes that a crash left outside the index")
     recovered = transport.episodes.recover()
     if recovered:
         context.log.write("recovered", episodes=recovered)
     frames = make_frame_cache(config, transport) or FrameCache(0)
+    _starting(context, "loading the model")
     parts = LearnerParts(
         config=config,
         policy=make_policy(config, frames, learning=True),
@@ -29,11 +36,15 @@ def learn(context: RoleContext) -> None:
         weights=transport.weights,
         checkpoints=transport.checkpoints,
         report=report,
+        skipped_episode=lambda episode, why: context.log.write("skipped_episode", id=episode, why=why),
         collected_s=transport.collected_s,
     )
     log_notices(parts.policy, context.log)
+    if notice := augmentation_notice(config):
+        context.log.write("notice", text=notice)
     learner = Learner(parts)
     report.attach(learner)
+    _starting(context, "reading the newest checkpoint")
     if learner.resume():
         _log_resumed(context, learner)
     elif context.stopping():
@@ -41,6 +52,33 @@ def learn(context: RoleContext) -> None:
     else:
         _warm_start(context, parts, frames, learner)
     learner.run(context.stopping)
+    report.flush()
+
+
+def _starting(context: RoleContext, what: str) -> None:
+    """Say what may keep the learner silent, before it does; `runtime.start_grace_s` is the deadline of each."""
+    context.heartbeat.starting(what)
+    context.heartbeat.beat(force=True)
+
+
+def augmentation_notice(config: Config) -> str:
+    """What to say where augmentation makes importance ratios differ from 1 on fresh data and they scale the policy term."""
+    algorithm = config.algorithm
+    importance = {
+        "aride": algorithm.aride.importance,
+        "grpo": algorithm.grpo.importance,
+        "ppo": algorithm.ppo.importance,
+    }.get(algorithm.kind, "none")
+    key, share = {
+        "pointer": ("policy.pointer.word_swap_share", config.policy.pointer.word_swap_share),
+        "pixel": ("policy.pixel.jitter", config.policy.pixel.jitter),
+    }.get(config.policy.kind, ("", 0.0))
+    if importance != "full" or not share:
+        return ""
+    return (
+        f"{key} = {share:g} changes what is trained on, so importance ratios are not 1 on fresh data, and "
+        f"{algorithm.kind} multiplies its policy term with them; --{key} 0 makes them tell age alone"
+    )
 
 
 def _log_resumed(context: RoleContext, learner: Learner) -> None:
@@ -94,16 +132,20 @@ class LearnerReporter:
     def __init__(self, context: RoleContext) -> None:
         self._context = context
         self._learner: Learner | None = None
-        self._updates_before = 0
+        self._means = _Means()
+        self._written_at = -1
+        """Updates when the metrics were written last; -1: nothing was measured yet."""
 
     def attach(self, learner: Learner) -> None:
         """Report this learner's counters from now on."""
-        self._learner, self._updates_before = learner, learner.updates
+        self._learner = learner
 
     def doing(self, what: str) -> None:
-        """Heartbeat with what is being done."""
+        """Heartbeat with what is being done, at once where that writes to a disk that may not answer."""
         self._count()
         self._context.heartbeat.doing(what)
+        if what.startswith((PUBLISHING, SAVING)):
+            self._context.heartbeat.beat(force=True)
 
     def waiting(self, what: str) -> None:
         """Heartbeat with what is waited for."""
@@ -111,14 +153,28 @@ class LearnerReporter:
         self._context.heartbeat.waiting(what)
 
     def measured(self, losses: dict[str, float], metrics: dict[str, float]) -> None:
-        """Write all that the algorithm computed, and the learner's counters, now and then."""
+        """Take in what an update came to, and write it every `METRICS_EVERY_UPDATES`."""
         learner = self._learner
-        if learner is None or learner.updates % METRICS_EVERY_UPDATES:
+        if learner is None:
             return
         self._count()
-        terms = {f"learner/loss/{name}": value for name, value in losses.items()}
-        others = {f"learner/{name}": value for name, value in {**metrics, **self._context.heartbeat.figures}.items()}
-        self._context.metrics.write("learner", role="learner", **terms, **others)
+        terms = {f"loss/{name}": value for name, value in losses.items()}
+        check_free(metrics, terms.keys() | self._context.heartbeat.figures.keys())
+        self._means.add({**terms, **metrics})
+        if self._written_at < 0:
+            self._written_at = learner.updates - 1
+        if learner.updates // METRICS_EVERY_UPDATES > self._written_at // METRICS_EVERY_UPDATES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the mean of all that the algorithm computed since the last time, and the learner's counters."""
+        learner, figures = self._learner, self._means.take()
+        if learner is None or not figures:
+            return
+        self._count()
+        self._written_at = learner.updates
+        named = {f"learner/{name}": value for name, value in {**figures, **self._context.heartbeat.figures}.items()}
+        self._context.metrics.write("learner", role="learner", **named)
 
     def _count(self) -> None:
         learner = self._learner
@@ -127,7 +183,7 @@ class LearnerReporter:
         drawn = learner.replay.drawn
         self._context.heartbeat.figures.update(
             {
-                "progress": learner.updates - self._updates_before,
+                "progress": learner.saved_updates,
                 "version": learner.version,
                 "updates": learner.updates,
                 "skipped_updates": learner.skipped_updates,
@@ -142,6 +198,29 @@ class LearnerReporter:
                 "data/noop_share": learner.data.noop_share,
                 "data/relabelled": learner.data.relabelled,
                 "data/unjudged": learner.data.unjudged,
+                "data/unreadable": learner.unreadable,
                 **learner.skipped_counters,
             }
         )
+
+
+class _Means:
+    """Figures of several updates: the mean of each over the updates that had it, the sum where it is a count."""
+
+    def __init__(self) -> None:
+        self._values: defaultdict[str, list[float]] = defaultdict(list)
+
+    def add(self, figures: Mapping[str, float]) -> None:
+        """Take in the figures of one update; those that are not finite are skipped."""
+        for name, value in figures.items():
+            if isfinite(value):
+                self._values[name].append(value)
+
+    def take(self) -> dict[str, float]:
+        """What all figures since the last call come to."""
+        values, self._values = self._values, defaultdict(list)
+        return {name: sum(all_) / (1 if _is_count(name) else len(all_)) for name, all_ in values.items()}
+
+
+def _is_count(name: str) -> bool:
+    return name.rpartition("/")[2].startswith("num_")

@@ -2,7 +2,9 @@
 
 A session keeps to the settings that it began with: they are written to `session.toml`, which the roles read. So an
 edit of `config.toml` counts from the next `--resume` on, for all roles at once. Settings that the weights, the figures
-or the folder hang on are refused there; all others may change, and each change is logged.
+or the folder hang on are refused there; all others may change, and each change is logged. Options of a plug-in are fixed
+where they shape stored data or weights: those of suites, judges, devices and policies, but for the ones that the plug-in
+names itself (`MAY_CHANGE`). Those of algorithms may change, as those of built-in ones may.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from distrl import plugins
 from distrl.config.load import dump_toml, load_config
 from distrl.config.reference import flatten
 from distrl.config.schema import Config
@@ -39,6 +42,15 @@ FIXED = {
     "algorithm.kind": "what it trains beside the policy would not fit",
 }
 """Why a setting, or all settings of a section, cannot change once a run has begun."""
+MAY_CHANGE = "may_change"
+"""The class attribute of a plug-in's settings that names the options which may change: a tuple of their names."""
+OPTIONS: dict[str, plugins.Kind] = {
+    "tasks.options": "suites",
+    "judge.options": "judges",
+    "devices.options": "devices",
+    "policy.options": "policies",
+}
+"""The tables of options that are fixed otherwise."""
 FREE = (
     "tasks.rename_share",
     "judge.deadline_s",
@@ -80,10 +92,25 @@ def changes(before: Config, after: Config) -> list[Change]:
 def settings_to_resume(run: RunFolder, flags: Mapping[str, SettingValue]) -> Config:
     """What a run goes on with: its `config.toml`, then the flags; `UsageError` where a setting changes that cannot."""
     config = load_config(run.config_file, flags)
-    refused = [change for change in changes(run.session_config(), config) if change.forbidden]
+    refused = [
+        change
+        for change in changes(run.session_config(), config)
+        if change.forbidden and not _allowed_by_plugin(change.key, config)
+    ]
     if refused:
         raise _refusal(run, refused, flags)
     return config
+
+
+def _allowed_by_plugin(key: str, config: Config) -> bool:
+    """Whether the plug-in whose option this is says that it may change."""
+    table, _, option = key.rpartition(".")
+    if table not in OPTIONS:
+        return False
+    kind = OPTIONS[table]
+    name = str(flatten(config)[plugins.SETTING[kind]])
+    found = None if name in plugins.BUILT_IN[kind] else plugins.settings_type(plugins.load(kind, name))
+    return option in getattr(found, MAY_CHANGE, ())
 
 
 def adopt(run: RunFolder, config: Config) -> None:
@@ -108,8 +135,9 @@ def _refusal(run: RunFolder, refused: list[Change], flags: Mapping[str, SettingV
     others = f", nor can {', '.join(change.key for change in more[:4])}" if more else ""
     back = f"{first.key} = {json.dumps(first.was, ensure_ascii=False)}"
     fix = f"leave --{first.key} out" if first.key in flags else f"write {back} in {run.config_file}"
+    was = "not set" if first.was == "" else first.was
     return UsageError(
-        f"{first.key} was {first.was} in the last session and is {first.now} now: it cannot change{others}",
+        f"{first.key} was {was} in the last session and is {first.now} now: it cannot change{others}",
         expected=f"what the run began with: {first.forbidden}",
         fix=f"{fix}, or start a new run with `distrl train --{first.key} {first.now}`",
     )

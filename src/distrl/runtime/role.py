@@ -1,26 +1,30 @@
 """The entry of every role's process: `python -m distrl.runtime.role NAME RUN_FOLDER`, as the supervisor starts it.
 
-It builds the role's context from the run folder, runs the role, and tells the supervisor why it gave up.
+It builds the role's context from the run folder, runs the role, and tells the supervisor why it gave up. A role whose
+supervisor is gone ends: while it is still starting at once, later in good order. What it has started ends with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import sys
-import tempfile
+from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 
 from distrl.errors import DistrlError
-from distrl.runtime.base import RoleContext
+from distrl.runtime.base import RoleContext, worker_names
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
-from distrl.telemetry.events import EventLog, read_events
+from distrl.runtime.spools import left_spools, prepare_spools
+from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import HeartbeatWriter
 
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
 PREDECESSOR_S = 40.0
 """How long to wait for a process that a killed supervisor left behind: it ends by itself once it notices."""
 
@@ -30,8 +34,13 @@ class _Stop:
 
     def __init__(self, supervisor: int, *, asked: bool) -> None:
         self._supervisor, self._asked = supervisor, asked
+        self.is_starting: Callable[[], bool] = lambda: True
+        """Whether there is nothing yet that could be brought to a good end."""
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor, which then asks the roles
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so is the end of its terminal
+        _hear_of_the_end()
+        self._check_orphaned()  # it may have ended before
 
     def stopping(self) -> bool:
         """True once the supervisor asked for an end, or is no longer there to ask."""
@@ -43,6 +52,24 @@ class _Stop:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
+        self._check_orphaned()
+
+    def _check_orphaned(self) -> None:
+        if self.orphaned() and self.is_starting():
+            end_group()
+
+
+def _hear_of_the_end() -> None:
+    """Have the kernel send SIGTERM once the supervisor is gone, however it ended; elsewhere than on Linux, roles look themselves."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_group() -> None:
+    """End this process now, and all that it has started."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
 
 
 def main(argv: list[str]) -> int:
@@ -54,42 +81,42 @@ def main(argv: list[str]) -> int:
             stop = _Stop(given.supervisor, asked=given.finish)
             # Held until the process ends, so that a role runs once at a time.
             lock = take(run.lock(given.role), wait_s=PREDECESSOR_S, what=f"{given.role} of {run.path}")
-            context = make_context(given.role, run, stop)
+            context = make_context(given.role, run, stop, given.spools or prepare_spools(run))
+            stop.is_starting = lambda: context.heartbeat.is_starting
             context.heartbeat.starting("loading its libraries")
-            _run(context)
+            run_role(context)
             context.heartbeat.stopped("finished")
             lock.release()
+            if stop.orphaned():
+                end_group()  # nobody is left to end what this process has started
     except DistrlError as error:
         _give_reason(error, given, run)
         return error.exit_code
     return 0
 
 
-def make_context(name: str, run: RunFolder, stop: _Stop) -> RoleContext:
-    """The context of a role of this run, on files."""
+def make_context(name: str, run: RunFolder, stop: _Stop, spools: Path) -> RoleContext:
+    """The context of a role of this run, on files; it spools in a folder of its own in `spools`."""
     config = run.session_config()
     transport = run.transport(config)
-    log = EventLog(run.log(name))
-    incarnation = 1 + sum(event["event"] == "started" for event in read_events(run.log(name)))
+    incarnation = 1 + sum(event["event"] == "started" for event in transport.events.read(name))
+    log = transport.events.log(name)
     log.write("started", incarnation=incarnation)
     return RoleContext(
         name=name,
         config=config,
         incarnation=incarnation,
         transport=transport,
-        heartbeat=HeartbeatWriter(transport.heartbeats.beat, name, interval_s=config.runtime.heartbeat_s),
+        heartbeat=HeartbeatWriter(
+            transport.heartbeats.beat, name, interval_s=config.runtime.heartbeat_s, incarnation=incarnation
+        ),
         log=log,
         metrics=EventLog(run.metrics),
-        spool=spool_folder(run.path, name),
+        spool=spools / name,
+        left_spools=lambda: left_spools(run, config, spools) if name == worker_names(config)[0] else iter(()),
         stopping=stop.stopping,
         orphaned=stop.orphaned,
     )
-
-
-def spool_folder(run: Path, role: str) -> Path:
-    """Where a role spools what the run folder does not take: on this machine's disk for temporary files."""
-    key = sha256(str(run.resolve()).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"distrl-spool-{os.getuid()}-{key}" / role
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -98,6 +125,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("run", type=Path)
     parser.add_argument("--supervisor", type=int, default=os.getppid(), help="process whose end is this one's end")
     parser.add_argument("--exit-reason", type=int, help="file descriptor that hears why the role gave up")
+    parser.add_argument("--spools", type=Path, help="folder of the spools of this session")
     parser.add_argument("--finish", action="store_true", help="take up what is left, finish it and end")
     return parser.parse_args(argv)
 
@@ -110,7 +138,8 @@ def _give_reason(error: DistrlError, given: argparse.Namespace, run: RunFolder) 
         EventLog(run.log(given.role)).write("failed", why=str(error))
 
 
-def _run(context: RoleContext) -> None:
+def run_role(context: RoleContext) -> None:
+    """Do the work of the role of this name until it should end; for any runtime, in a process of the role's own."""
     if context.name == "learner":
         from distrl.runtime.learner_role import learn
 

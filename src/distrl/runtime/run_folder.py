@@ -24,17 +24,19 @@ from typing import IO
 
 import msgspec
 
-from distrl.config.load import config_hash, dump_toml, load_config
+from distrl.config.load import UnreadableFile, config_hash, dump_toml, load, load_config
 from distrl.config.schema import Config
-from distrl.errors import StoreError, closest
+from distrl.errors import ConfigError, StoreError, closest
 from distrl.experience.durable import replace, storage_errors
 from distrl.telemetry.gpu import ask_driver
-from distrl.transport.files import FileLayout, FileTransport
+from distrl.transport.files import LOG_SUFFIX, FileLayout, FileTransport
 
 FORMAT = 2
 """Of the run folder. Raised whenever its layout, its records or the names of its settings change their meaning."""
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO)
-"""What the owner of a disk can mend."""
+DISK = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS, errno.EIO, errno.EISDIR, errno.ENOTDIR,
+)  # fmt: skip
+"""What the owner of a disk can mend; the last two: a folder stands where a file should be, or the other way round."""
 NEWEST = 5
 """How many runs are named where a folder of runs is taken for one."""
 PACKAGES = ("distrl", "torch", "numpy", "msgspec", "pillow", "safetensors", "gymnasium", "transformers", "peft")
@@ -48,8 +50,8 @@ class RunFolder(FileLayout):
         self.format_file = path / "FORMAT"
         self.config_file = path / "config.toml"
         self.session_file = path / "session.toml"
-        self.logs = path / "logs"
         self.metrics = path / "metrics.jsonl"
+        self.spools = path / "spools.json"
         self.summary = path / "summary.json"
 
     def transport(self, config: Config) -> FileTransport:
@@ -63,11 +65,30 @@ class RunFolder(FileLayout):
 
     def config(self) -> Config:
         """The resolved configuration, with what its owner has edited since the last session began."""
-        return load_config(self.config_file)
+        try:
+            return load_config(self.config_file)
+        except UnreadableFile as error:
+            copy = f"cp {self.session_file} {self.config_file}, which brings back the settings of the last session"
+            fix = copy if self.session_file.exists() else "put it back from a copy of the run"
+            raise StoreError(error.seen, expected="the settings of this run", fix=fix) from None
 
     def session_config(self) -> Config:
         """What the newest session began with, and its roles keep to; before the first one, what it will begin with."""
-        return load_config(self.session_file) if self.session_file.exists() else self.config()
+        if not self.session_file.exists():
+            return self.config()
+        try:
+            found = load(self.session_file)
+            # The first and the last section: nothing was cut off.
+            if found.sources["run.name"] == found.sources["runtime.kind"] == "file":
+                return found.config
+            seen = f"{self.session_file} is not whole"
+        except ConfigError as error:
+            seen = error.seen
+        raise StoreError(
+            seen,
+            expected="the settings of the last session, as they were written",
+            fix=f"compare with {self.config_file}, whose settings count once you rm {self.session_file}",
+        )
 
     def lock(self, role: str) -> Path:
         """What the living process of a role, or of the supervisor, holds."""
@@ -75,7 +96,7 @@ class RunFolder(FileLayout):
 
     def log(self, role: str) -> Path:
         """Where a role writes its events."""
-        return self.logs / f"{role}.jsonl"
+        return self.logs / f"{role}{LOG_SUFFIX}"
 
     def console(self, role: str) -> Path:
         """Where a role's own output goes: only bugs write there."""
@@ -263,6 +284,14 @@ def held(path: Path) -> bool:
     return False
 
 
+def holder_of(path: Path) -> int:
+    """The process that holds the lock; 0: nobody does, or it does not say."""
+    if not held(path):
+        return 0
+    said = path.read_text(encoding="ascii", errors="replace").strip()
+    return int(said) if said.isdecimal() else 0
+
+
 def _try(file: IO[bytes]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -276,5 +305,5 @@ def _held(path: Path, what: str) -> StoreError:
     return StoreError(
         f"{what} is in use by process {holder}",
         expected="a run that nobody else is working on",
-        fix=f"wait for its end, or stop it with `kill {holder}`",
+        fix=f"wait for its end, or stop it with `kill {holder}`; one that is stopped or hangs needs `kill -9 {holder}`",
     )

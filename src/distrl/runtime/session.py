@@ -1,19 +1,22 @@
 """A training run from start to summary: place the roles, supervise them, stop when the budget is used, sum up.
 
-Which runtime places the roles is the caller's choice: a session depends on the `Runtime` protocol alone.
+Which runtime places the roles is the caller's choice: a session depends on the `Runtime` protocol alone, and reaches
+episodes, weights, claims and the budget through its transport. The folder has the lock, the settings and the summary.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import cached_property
 
 import msgspec
 
 from distrl.config.schema import Config, RunConfig
 from distrl.devices.base import Clock
-from distrl.experience.durable import replace
-from distrl.experience.store import ExperienceStore, StoreStats
+from distrl.errors import DistrlError
+from distrl.evaluation.report import rate_of
 from distrl.runtime.base import RoleStatus, Runtime, role_names, worker_names
 from distrl.runtime.placement import uses_gpu
 from distrl.runtime.resume import adopt
@@ -21,7 +24,7 @@ from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.runtime.summary import Summary, summarise
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.gpu import GpuMeter, GpuReading
-from distrl.transport.files import BudgetUsed, forget_claims, read_budget
+from distrl.transport.base import BudgetUsed, StoreStats
 
 SUPERVISE_S = 0.1
 COUNT_EVERY_S = 1.0
@@ -30,7 +33,9 @@ WORKER_END_S = 120.0
 EVALUATOR_START_S = 300.0
 """Until an evaluation has begun; from then on it says itself how long it may take."""
 LEARNER_END_S = 60.0
-"""To take in what is left and to save; at least as long as a role may be silent."""
+"""To take in what is left and to save; at least twice as long as a role may be silent, which an update may take."""
+NEEDED = ("learner", "evaluator")
+"""Roles without whose good end something of the result is missing; what a worker has not stored is counted."""
 LOCK_WAIT_S = 1.0
 """Enough for `distrl status` to have had its look at the lock."""
 
@@ -59,21 +64,22 @@ class Session:
         runtime: Runtime,
         watch: Watch,
         *,
-        clock: Clock = time.time,
+        clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._run, self._config, self._runtime, self._watch = run, config, runtime, watch
         self._clock, self._sleep = clock, sleep
-        self._store = ExperienceStore(run.experience)
-        self._before = read_budget(run.budget)
+        self._transport = runtime.transport
+        self._before = self._transport.budget.read()
         self._started_s = self._clock()
         self._collect_s = 0.0
         self._collecting_since_s: float | None = None
-        self._busy_s: float | None = None
+        self._device_times_s: tuple[float, float] | None = None
         self._phase = "starting"
         self._saved_s = self._counted_s = 0.0
         self._counted: StoreStats | None = None
-        self._metrics = EventLog(run.metrics)
+        self._cut_off: dict[str, str] = {}
+        """Roles that did not come to a good end, and why."""
         self._gpu: GpuMeter | None = None
         self._gpu_utilisation: float | None = None
         self.interrupted = False
@@ -83,27 +89,63 @@ class Session:
         """Run to the end of the budget, or until `interrupted`, and sum up."""
         lock = take(self._run.lock("supervisor"), wait_s=LOCK_WAIT_S, what=f"{self._run.path}")
         try:
-            with disk_errors(self._run.path):
+            with ExitStack() as ending, disk_errors(self._run.path):
+                ending.push(self._note_error)
+                self._check_report()
                 adopt(self._run, self._config)
+                self._log.write("session")
                 self._gpu = GpuMeter(self._note_gpu) if uses_gpu(self._config) else None
                 self._run_roles()
                 return summarise(
                     self._run,
                     self._config,
                     self.budget(),
+                    self._transport,
                     interrupted=self.interrupted,
+                    cut_off=self._missing(),
                     gpu_utilisation=self._gpu_utilisation,
                 )
         finally:
             if self._gpu is not None:
                 self._gpu.close()
-            self._store.close()
+            self._transport.close()
             lock.release()
+
+    @cached_property
+    def _log(self) -> EventLog:
+        """Opened on first use, with the run's lock."""
+        return EventLog(self._run.log("supervisor"))
+
+    @cached_property
+    def _metrics(self) -> EventLog:
+        return EventLog(self._run.metrics)
+
+    def _check_report(self) -> None:
+        """Raise now where the figure to compare with is damaged, and not after hours of training."""
+        before = self._transport.reports.read("before")
+        if before is not None:
+            rate_of(before, source=str(self._run.evaluations / "before.json"))
+
+    def _note_error(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Write down why the session ended, for `distrl status`; on a full disk, as far as that is possible."""
+        if not isinstance(error, Exception | KeyboardInterrupt):
+            return
+        words = str(error) if isinstance(error, DistrlError) else f"{type(error).__name__}: {error}"
+        why = "Ctrl-C, twice" if isinstance(error, KeyboardInterrupt) else words.splitlines()[0]
+        with suppress(OSError):
+            self._log.write("ended", why=why)
+
+    def _missing(self) -> str:
+        """What does not belong to the end of a run as it should, and why; empty: all is there."""
+        found = [f"the {role} was cut off: {why}" for role, why in self._cut_off.items()]
+        if not found and not self.interrupted and self._has_weights() and not self._transport.reports.has("after"):
+            found = ["the evaluator ended without its last report: read logs/evaluator.jsonl"]
+        return "; ".join(found)
 
     def _run_roles(self) -> None:
         workers = worker_names(self._config)
-        self._store.recover()
-        forget_claims(self._run.claims)  # of an earlier session
+        self._transport.episodes.recover()
+        self._transport.forget_claims()  # of an earlier session
         try:
             self._runtime.start(role_names(self._config))
             self._collect()
@@ -118,15 +160,20 @@ class Session:
 
     def budget(self) -> BudgetUsed:
         """What the run has used, earlier sessions included."""
-        busy_s = self._runtime.busy_s() if self._busy_s is None else self._busy_s
-        collected_s, num_devices = self._collected_s(), self._config.rollout.workers * self._config.devices.per_worker
+        busy_s, device_s = self._device_times_s or self._device_times()
+        collected_s = self._collected_s()
         return BudgetUsed(
             wall_s=self._before.wall_s + self._clock() - self._started_s,
             collect_s=self._before.collect_s + collected_s,
             busy_s=self._before.busy_s + busy_s,
-            device_s=self._before.device_s + num_devices * collected_s,
+            device_s=self._before.device_s + device_s,
             restarts=self._before.restarts + self._runtime.restarts(),
         )
+
+    def _device_times(self) -> tuple[float, float]:
+        """For how long devices were busy, and were there: as many as were asked for, where no worker says how many it has."""
+        num_devices = self._config.rollout.workers * self._config.devices.per_worker
+        return self._runtime.busy_s(), self._runtime.device_s() or num_devices * self._collected_s()
 
     def _collected_s(self) -> float:
         since = self._collecting_since_s
@@ -137,17 +184,17 @@ class Session:
         while not self.interrupted and not self._over():
             if self._collecting_since_s is None and self._has_weights() and self._playing():
                 self._collecting_since_s, self._phase = self._clock(), "training"
-                for stale in (self._run.summary, self._run.evaluations / "after.json"):
-                    stale.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
+                self._run.summary.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
+                self._transport.reports.remove("after")
                 if self._gpu is not None:
                     self._gpu.reset()
             self._turn()
-        self._busy_s = self._runtime.busy_s()
+        self._device_times_s = self._device_times()
         self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
         self._collect_s, self._collecting_since_s = self._collected_s(), None
 
     def _has_weights(self) -> bool:
-        return (self._run.weights / "latest.json").exists()
+        return self._transport.weights.latest() is not None
 
     def _playing(self) -> bool:
         """Whether a worker plays: in a run that is resumed, it first has to load its libraries."""
@@ -165,18 +212,22 @@ class Session:
         until_s = self._clock() + self._worker_end_s()
         for worker in workers:
             self._await(worker, until_s)
-        self._store.recover()  # what a worker that was killed just now had written and not yet entered
+        self._transport.episodes.recover()  # what a worker that was killed just now had written and not yet entered
         self._runtime.ask_to_finish("learner", needed=self._has_weights())
-        self._await("learner", self._clock() + max(LEARNER_END_S, self._config.runtime.silent_after_s))
+        self._await("learner", self._clock() + max(LEARNER_END_S, 2 * self._config.runtime.silent_after_s))
         self._phase = "evaluating"
         self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
         self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)
 
     def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
-        started_s = self._clock()
+        work = ""
         while not self._runtime.ended(role) and self._clock() < until_s and not unless():
             self._turn()
-            until_s = max(until_s, started_s + self._needs_s(role))
+            now, needs_s = self._work_of(role)
+            if now != work:  # counted from when it begins: it may have had something else to finish first
+                work, until_s = now, max(until_s, self._clock() + needs_s)
+        if not self._runtime.ended(role) and not unless() and role in NEEDED:
+            self._cut_off[role] = f"it did not end in time, while {self._work_of(role)[0] or 'starting'}"
         self._runtime.kill(role, "the run is being stopped" if unless() else "it did not end in time")
 
     def _worker_end_s(self) -> float:
@@ -184,10 +235,11 @@ class Session:
         config = self._config
         return WORKER_END_S + config.rollout.drain_s + 2 * config.judge.deadline_s
 
-    def _needs_s(self, role: str) -> float:
-        """How long a role says that its present work may take, such as an evaluation; 0: it does not say."""
-        beats = (status.heartbeat for status in self._runtime.status() if status.role == role and status.heartbeat)
-        return max((beat.figures.get("needs_s", 0.0) for beat in beats), default=0.0)
+    def _work_of(self, role: str) -> tuple[str, float]:
+        """What a role is at, such as an evaluation, and how long it says that this may take; 0: it does not say."""
+        beats = [status.heartbeat for status in self._runtime.status() if status.role == role and status.heartbeat]
+        work = [(beat.what.partition(":")[0], beat.figures.get("needs_s", 0.0)) for beat in beats]
+        return work[0] if work else ("", 0.0)
 
     def _turn(self) -> None:
         self._runtime.supervise()
@@ -202,7 +254,7 @@ class Session:
     def _stats(self) -> StoreStats:
         """The store's totals, asked for once a second: summing a long table up is not free."""
         if self._counted is None or self._clock() - self._counted_s >= COUNT_EVERY_S:
-            self._counted, self._counted_s = self._store.stats(), self._clock()
+            self._counted, self._counted_s = self._transport.episodes.stats(), self._clock()
         return self._counted
 
     def _save_now_and_then(self) -> None:
@@ -211,7 +263,7 @@ class Session:
 
     def _save(self) -> None:
         self._saved_s = self._clock()
-        replace(self._run.budget, msgspec.json.encode(self.budget()))
+        self._transport.budget.write(self.budget())
 
 
 def is_over(limits: RunConfig, used: BudgetUsed, episodes: int) -> bool:

@@ -5,6 +5,9 @@ Also the status of a run, live, finished or killed: everything is read from its 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -13,13 +16,15 @@ import msgspec
 from distrl.config.load import config_hash
 from distrl.config.schema import Config
 from distrl.errors import StoreError
-from distrl.evaluation.report import Rate, read_rate
+from distrl.evaluation.report import Rate, Report, parse_report, rate_of
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.base import RoleStatus
+from distrl.runtime.base import NAMED_AFTER_S, STARTING_NAMED_AFTER_S, RoleStatus
 from distrl.runtime.run_folder import RunFolder, held
-from distrl.telemetry.events import read_events
-from distrl.transport.files import BudgetUsed, FileHeartbeats, read_budget
+from distrl.telemetry.events import events_of, read_events
+from distrl.telemetry.heartbeat import Heartbeat
+from distrl.transport.base import BudgetUsed, Events, IndexRow, Reports, StoreStats, Transport
+from distrl.transport.files import FileBudget, FileHeartbeats
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +36,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     success_after: float | None
     success_before_rate: Rate | None
     success_after_rate: Rate | None
+    unknown_before: int = 0
+    """Attempts of that evaluation without an outcome, such as after a device was lost: they count as no success."""
+    unknown_after: int = 0
     episodes: int
     steps: int
     wall_s: float
@@ -47,50 +55,62 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     staleness_max: float
     """Of the fresh draws; kept successes are counted in `kept_share`."""
     kept_share: float
-    lost_episodes: int
-    """Acknowledged by the store and no longer there whole: 0 unless files were damaged."""
-    unacknowledged_episodes: int
-    """Finished by a worker that was killed before the store had them: nobody was told that they are safe."""
+    lost_episodes: int | None
+    """Acknowledged by the store and no longer there whole: 0 unless files were damaged. None: not known."""
+    unacknowledged_episodes: int | None
+    """Finished by a worker that was killed before the store had them: nobody was told that they are safe. None: not known."""
     duplicate_episodes: int
     restarts: int
-    device_losses: int
+    device_losses: int | None
+    """None: not known, as for the other two, where a worker that played has left no log."""
     interrupted: bool
     """Stopped before its budget was used up: it can be resumed."""
+    cut_off: str = ""
+    """What is missing at its end and why, such as a last evaluation that did not end in time; `--resume` makes up for it."""
     seed: int
     config_hash: str
     gpu_utilisation: float | None = None
     """While workers were collecting, in the last session; None without a GPU."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run has come to its end with all that belongs to it."""
+        return not self.interrupted and not self.cut_off
 
 
 def summarise(
     run: RunFolder,
     config: Config,
     used: BudgetUsed,
+    transport: Transport | None = None,
     *,
     interrupted: bool = False,
+    cut_off: str = "",
     gpu_utilisation: float | None = None,
 ) -> Summary:
-    """The figures of a run that has ended, also written to its folder."""
-    with ExperienceStore(run.experience) as store:
-        store.recover(temporary_age_s=0.0)
-        audit, stats = store.audit(), store.stats()
-        told = _compare(run, {row.id for row in store.after(0, 1_000_000_000)})
-    learner = FileHeartbeats(run.heartbeats).last("learner")
+    """The figures of a run that has ended, also written to its folder; without a transport, that of the folder."""
+    travelled = transport or run.transport(config)
+    episodes, newest = travelled.episodes, travelled.weights.latest()
+    audit, stats = episodes.audit(), episodes.stats()
+    told = _compare(travelled.events, episodes.after(0, 1_000_000_000))
+    learner = travelled.heartbeats.last("learner")
     figures = learner.figures if learner else {}
-    before, after = read_rate(run.evaluations / "before.json"), read_rate(run.evaluations / "after.json")
+    before, after = _report(travelled.reports, "before"), _report(travelled.reports, "after")
     updates = int(figures.get("updates", 0))
     summary = Summary(
         run=run.name,
         suite=config.tasks.suite,
-        success_before=before.value if before else None,
-        success_after=after.value if after else None,
-        success_before_rate=before,
-        success_after_rate=after,
+        success_before=before.success if before else None,
+        success_after=after.success if after else None,
+        success_before_rate=before.rate if before else None,
+        success_after_rate=after.rate if after else None,
+        unknown_before=before.unknown if before else 0,
+        unknown_after=after.unknown if after else 0,
         episodes=stats.episodes,
         steps=stats.steps,
         wall_s=round(used.wall_s, 2),
         collect_s=round(used.collect_s, 2),
-        policy_version=int(figures.get("version", -1)),
+        policy_version=newest.version if newest else -1,
         updates=updates,
         updates_per_episode=round(updates / max(1, stats.episodes), 4),
         updates_per_episode_cap=config.learner.updates_per_episode,
@@ -99,18 +119,29 @@ def summarise(
         staleness_mean=round(figures.get("staleness/mean", 0.0), 3),
         staleness_max=figures.get("staleness/max", 0.0),
         kept_share=round(figures.get("staleness/kept", 0.0), 4),
-        lost_episodes=len(audit.missing) + told.lost,
-        unacknowledged_episodes=told.unacknowledged,
+        lost_episodes=len(audit.missing) + told.lost if told else None,
+        unacknowledged_episodes=told.unacknowledged if told else None,
         duplicate_episodes=len(audit.duplicates),
         restarts=used.restarts,
-        device_losses=_losses(run),
+        device_losses=told.device_losses if told else None,
         interrupted=interrupted,
+        cut_off=cut_off,
         seed=config.run.seed,
         config_hash=config_hash(config),
         gpu_utilisation=gpu_utilisation and round(gpu_utilisation, 4),
     )
     replace(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
+    if transport is None:
+        travelled.close()
     return summary
+
+
+def _report(reports: Reports, name: str) -> Report | None:
+    """A report; None where there is none, or it is damaged: that must not cost all the other figures."""
+    found = reports.read(name)
+    with suppress(StoreError):
+        return None if found is None else parse_report(found, source=name)
+    return None
 
 
 def read_summary(run: RunFolder) -> Summary | None:
@@ -129,19 +160,25 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
 
     lost: int
     unacknowledged: int
+    device_losses: int
 
 
-def _compare(run: RunFolder, held: set[str]) -> _Told:
-    events = [event for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)]
+def _compare(events: Events, rows: list[IndexRow]) -> _Told | None:
+    """None where a worker that played has no log: what it lost is not known, and is not nothing."""
+    played, logged = {row.worker for row in rows if row.source == "played"}, set(events.roles())
+    if not played <= logged:
+        return None
+    workers = played | {role for role in logged if role.startswith("worker-")}
+    told = [event for worker in workers for event in events.read(worker)]
     finished, acknowledged = (
-        {str(event["id"]) for event in events if event["event"] == name} for name in ("finished", "acknowledged")
+        {str(event["id"]) for event in told if event["event"] == name and "id" in event}
+        for name in ("finished", "acknowledged")
     )
-    return _Told(lost=len(acknowledged - held), unacknowledged=len(finished - acknowledged - held))
-
-
-def _losses(run: RunFolder) -> int:
-    return sum(
-        event["event"] == "device_lost" for path in run.logs.glob("worker-*.jsonl") for event in read_events(path)
+    held = {row.id for row in rows}
+    return _Told(
+        lost=len(acknowledged - held),
+        unacknowledged=len(finished - acknowledged - held),
+        device_losses=sum(event["event"] == "device_lost" for event in told),
     )
 
 
@@ -150,6 +187,7 @@ def _losses(run: RunFolder) -> int:
 
 TROUBLES = 5
 """How many of the last troubles are named."""
+NO_EPISODES = StoreStats(episodes=0, steps=0, successes=0, wall_s=0.0, size_bytes=0, last_seq=0)
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +195,9 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     phase: Literal["live", "finished", "stopped"]
-    """Stopped: nobody works on it and its budget is not used up, so it can be resumed."""
+    """Stopped: nobody works on it and it has not come to its end, so it can be resumed."""
+    cause: str
+    """Why its last session ended before its end; empty: nothing went wrong."""
     episodes: int
     steps: int
     budget: BudgetUsed
@@ -173,24 +213,50 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The last deaths of roles and losses of devices, newest last."""
 
 
-def read_status(run: RunFolder, *, now_s: float) -> RunStatus:
-    """Read everything from the folder; nothing is asked of the roles."""
+def read_status(run: RunFolder, *, now_s: float, clock: Callable[[], float] = time.monotonic) -> RunStatus:
+    """Read everything from the folder; nothing is asked of the roles, nothing is written, and damaged files are named.
+
+    `now_s` is the date, `clock` that of the heartbeats.
+    """
     names = sorted((path.stem for path in run.heartbeats.glob("*.json")), key=_place)
-    reports, budget = sorted(run.evaluations.glob("*.json"), key=_moment), read_budget(run.budget)
-    with ExperienceStore(run.experience) as store:
-        stats = store.stats()
+    budget, damaged = FileBudget(run.budget).read(), list[str]()
+    phase, stats = _phase(run), _stats(run)
     return RunStatus(
         run=run.name,
-        phase=_phase(run),
+        phase=phase,
+        cause="" if phase == "finished" else _cause(run),
         episodes=stats.episodes,
         steps=stats.steps,
         budget=budget,
         device_utilisation=round(budget.device_utilisation, 4),
-        roles=[_role(run, name, now_s) for name in names],
-        evaluations={path.stem: rate for path in reports if (rate := read_rate(path))},
-        notices=_notices(run),
+        roles=[_role(run, name, now_s, clock()) for name in names],
+        evaluations=_evaluations(run, damaged),
+        notices=_notices(run) + damaged,
         troubles=_troubles(run),
     )
+
+
+def _stats(run: RunFolder) -> StoreStats:
+    if not (run.experience / "index.sqlite").exists():
+        return NO_EPISODES
+    with ExperienceStore(run.experience, read_only=True) as store:
+        return store.stats()
+
+
+def _evaluations(run: RunFolder, damaged: list[str]) -> dict[str, Rate]:
+    found = {}
+    for path in sorted(run.evaluations.glob("*.json"), key=_moment):
+        try:
+            found[path.stem] = rate_of(path.read_bytes(), source=str(path))
+        except (StoreError, OSError) as error:
+            damaged.append(str(error).splitlines()[0])
+    return found
+
+
+def _cause(run: RunFolder) -> str:
+    """What ended the last session, where it was an error."""
+    last = [event for event in read_events(run.log("supervisor")) if event["event"] in ("session", "ended")][-1:]
+    return str(last[0].get("why", "")) if last and last[0]["event"] == "ended" else ""
 
 
 def _place(role: str) -> tuple[int, int, str]:
@@ -210,38 +276,42 @@ def _phase(run: RunFolder) -> Literal["live", "finished", "stopped"]:
     if held(run.lock("supervisor")):
         return "live"
     summary = read_summary(run)
-    return "stopped" if summary is None or summary.interrupted else "finished"
+    return "finished" if summary is not None and summary.is_whole else "stopped"
 
 
-def _role(run: RunFolder, name: str, now_s: float) -> RoleStatus:
+def _role(run: RunFolder, name: str, now_s: float, clock_s: float) -> RoleStatus:
     heartbeat = FileHeartbeats(run.heartbeats).last(name)
     alive = held(run.lock(name))
-    deaths = [
-        event for event in read_events(run.log("supervisor")) if event["event"] == "died" and event["role"] == name
-    ]
-    silent_s = now_s - heartbeat.beat_s if heartbeat else 0.0
-    note = f"last heartbeat {silent_s:.0f} s ago" if heartbeat and heartbeat.phase != "stopped" and not alive else ""
+    deaths = [event for event in events_of(run.log("supervisor"), "died", "role") if event["role"] == name]
+    note = "" if heartbeat is None or heartbeat.phase == "stopped" else _silence(heartbeat, alive, now_s, clock_s)
     return RoleStatus(role=name, alive=alive, restarts=len(deaths), note=note, heartbeat=heartbeat)
+
+
+def _silence(heartbeat: Heartbeat, alive: bool, now_s: float, clock_s: float) -> str:
+    if not alive:
+        return f"last heartbeat {now_s - heartbeat.time_s:.0f} s ago"
+    silent_s = clock_s - heartbeat.beat_s
+    named_after_s = STARTING_NAMED_AFTER_S if heartbeat.phase == "starting" else NAMED_AFTER_S
+    return f"silent for {silent_s:.0f} s" if silent_s >= named_after_s else ""
 
 
 def _notices(run: RunFolder) -> list[str]:
     events = [event for path in sorted(run.logs.glob("*.jsonl")) for event in read_events(path)]
-    unjudged = [str(event["why"]) for event in events if event["event"] == "unjudged"]
+    unjudged = [str(event.get("why", "")) for event in events if event["event"] == "unjudged"]
     # A judge of one's own that always fails would otherwise look like a policy that learns nothing.
     lost = [f"{len(unjudged)} episode(s) without a verdict, the last: {unjudged[-1]}"] if unjudged else []
-    return list(dict.fromkeys(str(event["text"]) for event in events if event["event"] == "notice")) + lost
+    told = [str(event["text"]) for event in events if event["event"] == "notice" and "text" in event]
+    return list(dict.fromkeys(told)) + lost
 
 
 def _troubles(run: RunFolder) -> list[str]:
     found = [
         (float(event["time_s"]), f"{event['role']} died: {event['why']}")
-        for event in read_events(run.log("supervisor"))
-        if event["event"] == "died"
+        for event in events_of(run.log("supervisor"), "died", "role", "why")
     ]
     for path in run.logs.glob("worker-*.jsonl"):
         found += [
             (float(event["time_s"]), f"{event['device']} lost: {event['why']}")
-            for event in read_events(path)
-            if event["event"] == "device_lost"
+            for event in events_of(path, "device_lost", "device", "why")
         ]
     return [text for _, text in sorted(found)[-TROUBLES:]]

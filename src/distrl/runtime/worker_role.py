@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from distrl.rollout.threads import beside
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.runtime.base import RoleContext
-from distrl.runtime.factory import make_worker_parts, prepare_torch
+from distrl.runtime.factory import hand_over_left, make_worker_parts, prepare_torch
 
 BEAT_S = 0.25
+LEFT_S = 60.0
+"""How long a worker that ends waits for the store to take what earlier workers have left."""
 METRICS_EVERY = 20
 """Beats between two lines of metrics."""
 
@@ -23,6 +26,7 @@ async def _collect(context: RoleContext) -> None:
     parts = make_worker_parts(context)
     worker = Worker(parts)
     working = asyncio.create_task(worker.run(), name=context.name)
+    left = beside(lambda: hand_over_left(context), name="left-spools")
     beats = 0
     while not working.done():
         await asyncio.wait({working}, timeout=BEAT_S)
@@ -30,13 +34,29 @@ async def _collect(context: RoleContext) -> None:
         if stopping:
             worker.stop()
         else:
-            context.heartbeat.figures["busy_s"] = worker.meter.busy_s()
+            meter = worker.meter
+            context.heartbeat.figures.update(busy_s=meter.busy_s(), device_s=meter.device_s())
         _beat(context, worker, parts)
         beats += 1
         if beats % METRICS_EVERY == 0:
             figures = {f"worker/{name}": value for name, value in context.heartbeat.figures.items()}
             context.metrics.write("worker", role=context.name, **figures)
     working.result()
+    await _end(left, context)
+
+
+async def _end(left: asyncio.Future[int], context: RoleContext) -> None:
+    """Wait for what other workers have left in their spools; a disk that does not answer keeps it for the next session."""
+    for _ in range(round(LEFT_S / BEAT_S)):
+        if left.done():
+            break
+        context.heartbeat.waiting("the store, which takes over the spools of earlier workers")
+        await asyncio.wait({left}, timeout=BEAT_S)
+    error = left.exception() if left.done() else TimeoutError(f"no answer within {LEFT_S:g} s")
+    if error is not None:
+        context.log.write("spools_left", why=str(error))
+    elif left.result():
+        context.log.write("spools_taken_over", episodes=left.result())
 
 
 def _beat(context: RoleContext, worker: Worker, parts: WorkerParts) -> None:
@@ -68,6 +88,7 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "unjudged": counts.unjudged,
         "judging": worker.num_judging,
         "relabelled": relabeller.num_relabelled if relabeller else 0,
+        "unrelabelled": counts.unrelabelled,
         "inexpressible": relabeller.num_inexpressible if relabeller else 0,
         "batch/mean": batcher.num_decisions / max(1, batcher.num_batches),
         "batch/halved": batcher.num_halved,

@@ -19,7 +19,10 @@ from distrl.types import Split, Task, Trajectory
 SPLITS: tuple[Split, ...] = ("train", "tune", "test")
 
 Fitting = Callable[[Trajectory], Iterable[Task]]
-"""The training tasks that the end of a failed episode fulfils, best first."""
+"""The training tasks that the end of a failed episode fulfils, best first.
+
+It may take its time, such as to ask a model, and may raise: a worker calls it in a thread beside its devices, several at
+a time, and gives it `judge.deadline_s` for an episode."""
 
 
 @runtime_checkable

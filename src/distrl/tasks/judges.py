@@ -1,7 +1,7 @@
 """The judge seam: an attempt in, a verdict out. Judges are asynchronous and run after the device's lease was returned.
 
 A judge may take long and may fail: a deadline and a limit on how many run at once are the caller's (`judge_attempt`),
-and a failure costs that verdict alone, which is then unknown. Built in are the device's own reward and, in
+and a failure costs that verdict alone, which is then unknown. A late answer is discarded. Built in are the device's own reward and, in
 `tasks.sim.judge`, the state of simulated phones; "auto" takes whichever the task's check calls for.
 """
 
@@ -15,9 +15,12 @@ import msgspec
 
 from distrl import plugins
 from distrl.config.schema import JudgeConfig
+from distrl.devices.calls import abandon_on_cancel
 from distrl.errors import TaskError
-from distrl.types import Ending, EndState, Finish, Observation, RewardCheck, SimCheck, Task, Verdict
+from distrl.types import AndroidCheck, Ending, EndState, Finish, Observation, RewardCheck, SimCheck, Task, Verdict
 
+JUDGES: dict[type, str] = {SimCheck: "sim", RewardCheck: "reward", AndroidCheck: "android"}
+"""The built-in judge of each check."""
 LAST_SCREENS = 4
 """Observations that a judge is shown, the last ones."""
 
@@ -85,7 +88,7 @@ class AutoJudge:
         return await self._for(attempt.task).judge(attempt)
 
     def _for(self, task: Task) -> Judge:
-        name = "sim" if isinstance(task.check, SimCheck) else "reward" if isinstance(task.check, RewardCheck) else ""
+        name = JUDGES.get(type(task.check), "")
         if not name:
             raise TaskError(
                 f"no built-in judge knows the {type(task.check).__name__} of {task.id}",
@@ -109,7 +112,7 @@ async def judge_attempt(judge: Judge, attempt: Attempt, *, deadline_s: float) ->
         return Verdict(outcome="unknown", reason="a fault ended the episode")
     try:
         async with asyncio.timeout(deadline_s) as deadline:
-            return _checked(await judge.judge(attempt))
+            return _checked(await abandon_on_cancel(judge.judge(attempt), name=f"verdict on {attempt.task.id}"))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -1,7 +1,12 @@
-"""What happened, one JSON object a line: a file per role, and one of metrics for the run."""
+"""What happened, one JSON object a line: a file per role, and one of metrics for the run.
+
+Each event is also a record of Python's `logging`, under `distrl.events.<file>`, for programs that use distrl as a library: what
+the supervisor writes is there in the process that trains. Roles are processes of their own, where nobody listens.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from math import isfinite
@@ -11,6 +16,12 @@ import msgspec
 
 from distrl.types import Value
 
+LEVELS = {
+    **dict.fromkeys(("died", "killed", "failed", "device_lost", "unjudged"), logging.WARNING),
+    **dict.fromkeys(("started", "notice", "setting", "warm_start", "recovered", "resumed"), logging.INFO),
+}
+"""Of the records for people; all other events are for debugging."""
+
 
 class EventLog:
     """Appends to one file; every line is whole, also after a kill."""
@@ -19,12 +30,18 @@ class EventLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
         self._clock = clock
+        if _is_cut_off(path):
+            self._file.write(b"\n")  # or the first line from now on would be lost with the half one before it
+        self._records = logging.getLogger(f"distrl.events.{path.stem}")
 
     def write(self, event: str, **values: Value) -> None:
         """Append one event with the time; NaN and infinite values are left out, since JSON has none."""
         numbers = {name: value for name, value in values.items() if not isinstance(value, float) or isfinite(value)}
         line = {"time_s": round(self._clock(), 3), "event": event, **numbers}
         self._file.write(msgspec.json.encode(line) + b"\n")
+        level = LEVELS.get(event, logging.DEBUG)
+        if self._records.isEnabledFor(level):
+            self._records.log(level, "%s %s", event, " ".join(f"{name}={value}" for name, value in values.items()))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -32,13 +49,28 @@ class EventLog:
 
 
 def read_events(path: Path) -> list[dict[str, Value]]:
-    """All whole lines of a log; a last line that a kill cut off is skipped."""
-    if not path.exists():
+    """All whole lines of a log; one that a kill cut off, that was damaged or that is no event is skipped."""
+    if not path.is_file():
         return []
     found = []
     for line in path.read_bytes().splitlines():
         try:
-            found.append(msgspec.json.decode(line, type=dict[str, Value]))
-        except msgspec.DecodeError:
+            event = msgspec.json.decode(line, type=dict[str, Value])
+        except ValueError:
             continue
+        if isinstance(event.get("event"), str) and isinstance(event.get("time_s"), int | float):
+            found.append(event)
     return found
+
+
+def events_of(path: Path, name: str, *keys: str) -> list[dict[str, Value]]:
+    """The events of one name in a log that hold all these keys."""
+    return [event for event in read_events(path) if event["event"] == name and event.keys() >= set(keys)]
+
+
+def _is_cut_off(path: Path) -> bool:
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            return False
+        file.seek(-1, 2)
+        return file.read(1) != b"\n"

@@ -20,13 +20,18 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str
     pid: int
+    """Of its process, on whatever machine that is. Numbers come again: `incarnation` says which start of the role it is."""
     phase: Phase
     what: str
     """What it does, or what it waits for."""
     since_s: float
-    """Wall-clock time since when it has been doing that."""
+    """Since when it has been doing that, on the machine's monotonic clock."""
     beat_s: float
-    """Wall-clock time of this beat."""
+    """When it beat, on the same clock: it goes on alike for all processes and whatever the date is set to."""
+    time_s: float = 0.0
+    """The date of this beat, for people."""
+    incarnation: int = 0
+    """How often the role has been started in this run, this time included; 0: it did not say."""
     figures: dict[str, float] = {}
     """The role's counters, by metric name without the role."""
 
@@ -40,13 +45,21 @@ class HeartbeatWriter:
         role: str,
         *,
         interval_s: float,
-        clock: Callable[[], float] = time.time,
+        incarnation: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        date: Callable[[], float] = time.time,
     ) -> None:
-        self._write, self._role, self._interval_s, self._clock = write, role, interval_s, clock
+        self._write, self._role, self._interval_s, self._clock, self._date = write, role, interval_s, clock, date
+        self._incarnation = incarnation
         self._phase: Phase = "starting"
         self._what, self._since_s, self._beat_s = "starting", clock(), 0.0
         self.figures: dict[str, float] = {}
         self.beat(force=True)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the role has not come to its work yet."""
+        return self._phase == "starting"
 
     def starting(self, what: str) -> None:
         """Say what is being loaded; on a busy machine that may take a while between two beats."""
@@ -85,6 +98,8 @@ class HeartbeatWriter:
                 what=self._what,
                 since_s=self._since_s,
                 beat_s=now,
+                time_s=self._date(),
+                incarnation=self._incarnation,
                 figures=self.figures,
             )
         )

@@ -35,21 +35,23 @@ METRICS: dict[str, Metric] = {
         _metric("worker/losses", "count", "devices lost during an episode", "near 0 without faults"),
         _metric("worker/truncated", "episodes", "episodes that a limit on steps or time cut off; they are bootstrapped and used", "a small share of the episodes"),
         _metric("worker/unjudged", "episodes", "episodes whose judge failed or missed its deadline; they are stored, and nothing is learnt from them", "0"),
-        _metric("worker/judging", "episodes", "episodes that wait for their verdict", "below judge.at_once; at that number new episodes wait"),
+        _metric("worker/judging", "episodes", "episodes that wait for their verdict or for hindsight", "below judge.at_once; at that number new episodes wait"),
         _metric("worker/relabelled", "episodes", "failures stored once more as a success at another task, with data.hindsight", "rises, more slowly as success rises"),
+        _metric("worker/unrelabelled", "episodes", "episodes for which the suite's hindsight failed or missed judge.deadline_s; they are stored as they are", "0"),
         _metric("worker/inexpressible", "episodes", "failures that fulfilled another task whose steps the policy cannot express", "well below worker/relabelled"),
         _metric("worker/busy_s", "s", "time inside calls to devices, summed over the devices of this worker", "rises by almost one second per device and second"),
+        _metric("worker/device_s", "s", "time since the first call to a device, once for each device that this worker really has; worker/busy_s is a share of it", "rises by one second per device and second"),
         _metric("worker/batch/mean", "decisions", "decisions per batch", "above 2 with many devices"),
         _metric("worker/batch/halved", "count", "times that a batch ran out of memory (OOM) and the batch size was halved", "0"),
         _metric("worker/version", "version", "policy version in use; -1: none yet", "follows learner/version within a second"),
         _metric("worker/healthy", "devices", "devices that play or can be leased", "all of them, short dips with faults"),
         _metric("worker/restarting", "devices", "devices that are being restarted or are in quarantine", "0, short peaks with faults"),
         _metric("worker/storing", "episodes", "finished trajectories that wait to be stored", "near 0; at 64, new episodes wait for the store"),
-        _metric("worker/spooled", "episodes", "trajectories on the worker's own disk because the store does not answer", "0; at rollout.spool_episodes, devices wait"),
+        _metric("worker/spooled", "episodes", "trajectories on the worker's own disk because the store does not answer", "0; at rollout.spool_episodes or 2 GiB, devices wait"),
         _metric("worker/acknowledge_ms", "ms", "mean time from the hand-over of a trajectory until the store had it durably", "below 50"),
         _metric("worker/undecodable_frames", "screenshots", "screenshots that could not be decoded and were replaced by black ones; pixel policy and VLM", "0"),
         _metric("worker/skipped", "decisions", "decisions whose logits were NaN or infinite; they became invalid steps without a policy gradient; pixel policy and VLM", "0"),
-        _metric("learner/progress", "count", "updates since the process started: what the supervisor takes as progress", "above 0 soon after a start"),
+        _metric("learner/progress", "count", "updates since the process started that a checkpoint holds: what the supervisor takes as progress", "above 0 once learner.checkpoint_every_s have passed"),
         _metric("learner/version", "version", "newest published policy version", "rises every learner.publish_every_s"),
         _metric("learner/updates", "count", "updates of the run, skipped ones included", "rises steadily"),
         _metric("learner/skipped_updates", "updates", "updates of the run that were skipped: loss or gradient NaN or infinite, or out of memory (OOM)", "0"),
@@ -58,12 +60,13 @@ METRICS: dict[str, Metric] = {
         _metric("learner/intake", "share", "time in which trajectories were read from the store", "below 0.3"),
         _metric("learner/replay/steps", "steps", "steps in the replay", "at most replay.capacity_steps"),
         _metric("learner/replay/eligible", "episodes", "trajectories that may be sampled", "above learner.batch_trajectories"),
-        _metric("learner/staleness/mean", "versions", "mean staleness of what was sampled, over the whole run, without kept successes", "below replay.max_staleness"),
-        _metric("learner/staleness/max", "versions", "largest staleness that was ever sampled, without kept successes", "at most replay.max_staleness"),
-        _metric("learner/staleness/kept", "share", "samples that were successes kept beyond replay.max_staleness", "rises; 0 with replay.keep_successes off"),
+        _metric("learner/staleness/mean", "versions", "mean staleness of what was sampled, over the whole run, without what is kept", "below replay.max_staleness"),
+        _metric("learner/staleness/max", "versions", "largest staleness that was ever sampled, without what is kept", "at most replay.max_staleness"),
+        _metric("learner/staleness/kept", "share", "samples that were kept beyond replay.max_staleness: successes, and demonstrations of the warm start", "rises; 0 with replay.keep_successes and warm_start.keep off"),
         _metric("learner/data/noop_share", "share", "steps of successes that are masked as no-ops, with data.filter_noops", "falls"),
         _metric("learner/data/relabelled", "episodes", "relabelled failures read from the store, with data.hindsight", "follows the workers' sum"),
         _metric("learner/data/unjudged", "episodes", "episodes without a verdict, which stay out of the replay", "0"),
+        _metric("learner/data/unreadable", "episodes", "episodes skipped since the process started: damaged or gone, or NaN in them; the learner's log names each", "0"),
         _metric("learner/undecodable_frames", "screenshots", "screenshots that could not be decoded since the process started and were replaced by black ones; pixel policy and VLM", "0"),
         _metric("learner/skipped", "answers", "answers whose log-probabilities were NaN or infinite; they were skipped in their update; VLM", "0"),
         _metric("learner/loss/policy", "nats", "policy term of the loss", "small, either sign"),
@@ -116,9 +119,12 @@ Made from `src/distrl/telemetry/metrics.py` by `make docs`; edit the text there.
 
 Each role appends a line of JSON to `metrics.jsonl` in the run folder: `time_s`, `event` (the kind of role), `role` (its
 name, such as `worker-1`) and the values below. A worker writes every 20 turns of its loop (about five seconds), the
-learner every 20 updates (every 25 batches of a streamed warm start), the evaluator after every evaluation, the
+learner every 20 updates and at its end (every 25 batches of a streamed warm start), the evaluator after every evaluation, the
 supervisor every two seconds where there is a GPU. The same values, without the part before the first
 slash, are the `figures` of a role's heartbeat in `heartbeats/`.
+
+What an algorithm measures (losses, `entropy`, shares, `gradient_norm`) is the mean over the updates since the line before; a
+name that begins with `num_` is summed. An algorithm's metric may not have the name of one of the learner's own figures.
 
 Counters of a worker start at 0 when its process does. Those of the learner are kept in its checkpoints.
 """

@@ -7,15 +7,22 @@ What `EpisodeSink.add` and `CheckpointStore.write` have returned from survives a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from distrl.devices.base import DeviceLeases
 from distrl.experience.frames import FrameStorage
 from distrl.experience.index import IndexRow, StoreStats
+from distrl.experience.store import Audit
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.types import PolicyVersion, Trajectory, Value
+
+__all__ = [
+    "Audit", "Budget", "BudgetUsed", "CheckpointStore", "Claims", "Delivered", "EpisodeSink", "EpisodeSource", "Episodes", "Event", "EventSink",
+    "Events", "Heartbeats", "IndexRow", "Reports", "StoreStats", "Transport", "Weights",
+]  # fmt: skip
 
 if TYPE_CHECKING:  # torch is loaded only where weights are
     from distrl.policies.base import Policy
@@ -50,9 +57,15 @@ class Episodes(EpisodeSink, EpisodeSource, Protocol):
     def recover(self) -> int:
         """Take up what a killed process left half done; how many episodes that brought."""
 
+    def audit(self) -> Audit:
+        """Look at every episode, for a run whose roles have all ended; what they left half done is taken up first."""
+
 
 class Weights(Protocol):
-    """Published policy versions, for the one learner that writes and the many that read."""
+    """Published policy versions, for the one learner that writes and the many that read.
+
+    Version 0, against which progress is measured, stays for as long as the run does; of the others, the newest few.
+    """
 
     def latest(self) -> PolicyVersion | None:
         """The newest published version; cheap enough to ask before every batch."""
@@ -80,14 +93,30 @@ class Heartbeats(Protocol):
 class Claims(Protocol):
     """Which episodes of a round are being played, and by whom; one owner's view of what all workers share."""
 
-    def take(self, version: int, count: int, free: Callable[[], int]) -> list[int]:
-        """Claim up to `count` episodes of a version; the numbers of the claims, as many as were left.
+    def take(self, version: int, count: int, limit: int) -> list[int]:
+        """Claim up to `count` of the `limit` episodes that a version is played for; the numbers of the claims.
 
-        `free` says how many are not delivered yet. It is asked while nobody else can claim or settle.
+        There are as many as are left: neither in the store nor claimed. Both are counted while nobody else can claim or
+        settle, so an episode that is stored before it is settled is never missing from both counts.
         """
 
     def settle(self, number: int) -> None:
         """End one claim, and prolong the others of this owner."""
+
+
+class Delivered:
+    """How many episodes that a version began are in the store; each row is looked at once."""
+
+    def __init__(self, episodes: EpisodeSource) -> None:
+        self._episodes = episodes
+        self._version, self._found, self._cursor = -1, 0, 0
+
+    def __call__(self, version: int) -> int:
+        if version != self._version:
+            self._version, self._found, self._cursor = version, 0, 0
+        fresh, self._cursor = self._episodes.count_of(version, after=self._cursor)
+        self._found += fresh
+        return self._found
 
 
 class CheckpointStore(Protocol):
@@ -107,6 +136,23 @@ class EventSink(Protocol):
         """Append one event with the time; non-finite values are left out."""
 
 
+Event = dict[str, Value]
+"""What happened: `time_s`, `event` and the values of that event."""
+
+
+class Events(Protocol):
+    """What roles write down of what they do, for whoever sums the run up."""
+
+    def log(self, role: str) -> EventSink:
+        """Where a role writes; what it wrote before stays."""
+
+    def roles(self) -> tuple[str, ...]:
+        """The roles that have a log, by name."""
+
+    def read(self, role: str) -> list[Event]:
+        """All whole events of a role, over all its incarnations, in order; none where it has no log."""
+
+
 class Reports(Protocol):
     """Evaluation reports by name: `before`, `v000012`, `after`."""
 
@@ -115,6 +161,43 @@ class Reports(Protocol):
 
     def write(self, name: str, report: msgspec.Struct) -> None:
         """Keep a report."""
+
+    def read(self, name: str) -> bytes | None:
+        """A report as JSON; None where there is none."""
+
+    def remove(self, name: str) -> None:
+        """Forget a report that is out of date; nothing where there is none."""
+
+
+class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run has used so far, over all its sessions: time and restarts.
+
+    Every field has a default, so that unknown ones are all that tells a foreign file from one of a new run.
+    """
+
+    wall_s: float = 0.0
+    collect_s: float = 0.0
+    """Of that, in which workers were collecting."""
+    busy_s: float = 0.0
+    """Device time, summed over the devices."""
+    device_s: float = 0.0
+    """Time that the devices were there while workers were collecting, summed over the devices."""
+    restarts: int = 0
+
+    @property
+    def device_utilisation(self) -> float:
+        """Share of their time in which devices were busy; 0 before there was any."""
+        return self.busy_s / self.device_s if self.device_s else 0.0
+
+
+class Budget(Protocol):
+    """What a run has used: its supervisor writes, whoever has to know reads."""
+
+    def read(self) -> BudgetUsed:
+        """What had been used when it was last written; nothing at all for a new run."""
+
+    def write(self, used: BudgetUsed) -> None:
+        """Replace it, durably."""
 
 
 class Transport(Protocol):
@@ -141,11 +224,28 @@ class Transport(Protocol):
         """The learner's state."""
 
     @property
+    def events(self) -> Events:
+        """What roles have written down."""
+
+    @property
     def reports(self) -> Reports:
         """Evaluations."""
+
+    @property
+    def budget(self) -> Budget:
+        """What the run has used."""
 
     def claims(self, owner: str, *, lifetime_s: float) -> Claims:
         """The claims of one worker among those of all."""
 
+    def forget_claims(self) -> None:
+        """End the claims of all workers; for a session that begins, before its roles do."""
+
+    def leases(self, owner: str) -> DeviceLeases:
+        """The devices that several roles share, as one role leases them."""
+
     def collected_s(self) -> float:
         """How long the run has been collecting, over all its sessions, as of about a second ago."""
+
+    def close(self) -> None:
+        """Let go of whatever is open; what was written stays."""

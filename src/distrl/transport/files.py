@@ -13,27 +13,28 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from distrl.errors import StoreError
+from distrl.errors import StoreBusy, StoreError
 from distrl.experience.durable import replace, storage_errors, sync_folder
 from distrl.experience.frames import FrameStore
 from distrl.experience.index import IndexRow, StoreStats
-from distrl.experience.store import Added, ExperienceStore
+from distrl.experience.store import Added, Audit, ExperienceStore
+from distrl.telemetry.events import EventLog, read_events
 from distrl.telemetry.heartbeat import Heartbeat
+from distrl.transport.base import BudgetUsed, Delivered, EpisodeSource, Event
+from distrl.transport.lease_files import FileLeases
+from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Trajectory
-
-if TYPE_CHECKING:  # torch is loaded only where weights are
-    from distrl.transport.weight_files import WeightsFolder
 
 KEEP_CHECKPOINTS = 2
 MANIFEST = "manifest.json"
+LOG_SUFFIX = ".jsonl"
 LOOK_EVERY_S = 1.0
 """How often the budget that the supervisor writes down is read again."""
 
@@ -48,6 +49,8 @@ class FileLayout:
         self.checkpoints = path / "checkpoints"
         self.heartbeats = path / "heartbeats"
         self.claims = self.heartbeats / "round.sqlite"
+        self.leases = self.heartbeats / "leases"
+        self.logs = path / "logs"
         self.evaluations = path / "evaluations"
         self.budget = path / "budget.json"
 
@@ -57,7 +60,8 @@ class FileTransport:
 
     def __init__(self, layout: FileLayout, *, keep_versions: int = 4) -> None:
         self._layout, self._keep_versions = layout, keep_versions
-        self._budget = _CollectedTime(layout.budget)
+        self.budget = FileBudget(layout.budget)
+        self._collected = _CollectedTime(self.budget)
 
     @cached_property
     def episodes(self) -> FileEpisodes:
@@ -72,8 +76,6 @@ class FileTransport:
     @cached_property
     def weights(self) -> WeightsFolder:
         """Policy versions."""
-        from distrl.transport.weight_files import WeightsFolder
-
         return WeightsFolder(self._layout.weights, keep=self._keep_versions)
 
     @cached_property
@@ -87,17 +89,36 @@ class FileTransport:
         return CheckpointFolder(self._layout.checkpoints)
 
     @cached_property
+    def events(self) -> FileEvents:
+        """What roles have written down."""
+        return FileEvents(self._layout.logs)
+
+    @cached_property
     def reports(self) -> FileReports:
         """Evaluations."""
         return FileReports(self._layout.evaluations)
 
     def claims(self, owner: str, *, lifetime_s: float) -> FileClaims:
         """The claims of one worker among those of all."""
-        return FileClaims(self._layout.claims, owner, lifetime_s=lifetime_s)
+        return FileClaims(self._layout.claims, owner, self.episodes, lifetime_s=lifetime_s)
+
+    def forget_claims(self) -> None:
+        """Remove the table of claims."""
+        forget_claims(self._layout.claims)
+
+    def leases(self, owner: str) -> FileLeases:
+        """The devices that several roles share, as one role leases them."""
+        return FileLeases(self._layout.leases, owner)
 
     def collected_s(self) -> float:
         """How long the run has been collecting, as its supervisor wrote it down."""
-        return self._budget.read()
+        return self._collected.read()
+
+    def close(self) -> None:
+        """Close the index of episodes; the next use opens it again."""
+        episodes = self.__dict__.pop("episodes", None)  # where `cached_property` keeps it
+        if episodes is not None:
+            episodes.close()
 
 
 class FileEpisodes:
@@ -109,12 +130,17 @@ class FileEpisodes:
         self._frames: FrameStore | None = None
 
     def add(self, trajectory: Trajectory, frames: Mapping[str, bytes]) -> Added:
-        """Make the trajectory durable, its pictures first."""
+        """Make the trajectory durable, its pictures first.
+
+        An index that someone else keeps locked is a store that does not answer: this waits until it does. How long to wait for
+        that, and what to do meanwhile, is the caller's.
+        """
         if frames:
             self._frames = self._frames or FrameStore(self._folder)
-            for picture in frames.values():
-                self._frames.put(picture)
-        return self.store.add(trajectory)
+            self._frames.put_all(frames.values())
+        while True:
+            with suppress(StoreBusy):  # each try waits for the lock as long as the index does
+                return self.store.add(trajectory)
 
     def after(self, seq: int, limit: int) -> list[IndexRow]:
         """Up to `limit` rows behind the cursor, in order."""
@@ -135,6 +161,11 @@ class FileEpisodes:
     def recover(self) -> int:
         """Index whole files that a killed process left without a row."""
         return self.store.recover()
+
+    def audit(self) -> Audit:
+        """Read every file and compare with the index."""
+        self.store.recover(temporary_age_s=0.0)
+        return self.store.audit()
 
     def close(self) -> None:
         """Close the index."""
@@ -163,7 +194,7 @@ class FileHeartbeats:
         """A role's last heartbeat; None where there was none, or its file is damaged."""
         try:
             return msgspec.json.decode((self._folder / f"{role}.json").read_bytes(), type=Heartbeat)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (FileNotFoundError, IsADirectoryError, ValueError):  # ValueError: no JSON, another record, or no UTF-8
             return None
 
 
@@ -204,7 +235,7 @@ class CheckpointFolder:
         return None
 
     def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob("[0-9]" * 8))
+        return sorted(path for path in self._folder.glob("[0-9]" * 8) if path.is_dir())
 
 
 def read_checkpoint(path: Path) -> dict[str, bytes]:
@@ -228,6 +259,25 @@ def _damaged(path: Path, why: str) -> StoreError:
     )
 
 
+class FileEvents:
+    """A log per role, a line per event."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def log(self, role: str) -> EventLog:
+        """Opens the role's file to append to it."""
+        return EventLog(self._folder / f"{role}{LOG_SUFFIX}")
+
+    def roles(self) -> tuple[str, ...]:
+        """The roles that have a file."""
+        return tuple(sorted(path.stem for path in self._folder.glob(f"*{LOG_SUFFIX}")))
+
+    def read(self, role: str) -> list[Event]:
+        """All whole lines; one that a kill cut off or that was damaged is skipped."""
+        return read_events(self._folder / f"{role}{LOG_SUFFIX}")
+
+
 class FileReports:
     """Evaluation reports, a JSON file each."""
 
@@ -243,51 +293,55 @@ class FileReports:
         self._folder.mkdir(parents=True, exist_ok=True)
         replace(self._folder / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
 
+    def read(self, name: str) -> bytes | None:
+        """A report as JSON."""
+        try:
+            return (self._folder / f"{name}.json").read_bytes()
+        except FileNotFoundError:
+            return None
 
-class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has used so far, over all its sessions: time and restarts."""
-
-    wall_s: float = 0.0
-    collect_s: float = 0.0
-    """Of that, in which workers were collecting."""
-    busy_s: float = 0.0
-    """Device time, summed over the devices."""
-    device_s: float = 0.0
-    """Time that the devices were there while workers were collecting, summed over the devices."""
-    restarts: int = 0
-
-    @property
-    def device_utilisation(self) -> float:
-        """Share of their time in which devices were busy; 0 before there was any."""
-        return self.busy_s / self.device_s if self.device_s else 0.0
+    def remove(self, name: str) -> None:
+        """Forget a report."""
+        (self._folder / f"{name}.json").unlink(missing_ok=True)
 
 
-def read_budget(path: Path) -> BudgetUsed:
-    """What had been used when it was last saved; nothing at all for a new run."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=BudgetUsed)
-    except FileNotFoundError:
-        return BudgetUsed()
-    except ValueError as error:
-        raise StoreError(
-            f"{path} is damaged: {error}",
-            expected="what the run wrote there",
-            fix=f"remove {path}: the run then counts its time from 0 again",
-        ) from error
+class FileBudget:
+    """What a run has used, in one small file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> BudgetUsed:
+        """What had been used when it was last written; `StoreError` where the file is damaged."""
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=BudgetUsed)
+        except FileNotFoundError:
+            return BudgetUsed()
+        except ValueError as error:
+            raise StoreError(
+                f"{self._path} is damaged: {error}",
+                expected="what the run wrote there",
+                fix=f"remove {self._path}: the run then counts its time from 0 again",
+            ) from error
+
+    def write(self, used: BudgetUsed) -> None:
+        """Replace the file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        replace(self._path, msgspec.json.encode(used))
 
 
 class _CollectedTime:
     """How long a run has been collecting: what its supervisor wrote down, so that it outlives whoever asks."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._clock = path, clock
+    def __init__(self, budget: FileBudget, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._budget, self._clock = budget, clock
         self._read_s, self._found_s = float("-inf"), 0.0
 
     def read(self) -> float:
         """Seconds, a few less than it is by now."""
         now_s = self._clock()
         if now_s - self._read_s >= LOOK_EVERY_S:
-            self._read_s, self._found_s = now_s, read_budget(self._path).collect_s
+            self._read_s, self._found_s = now_s, self._budget.read().collect_s
         return self._found_s
 
 
@@ -311,8 +365,17 @@ _CLAIM = "INSERT INTO claims (version, owner, until_s) VALUES (?, ?, ?)"
 class FileClaims:
     """The claims of one owner among those of all. At most one process may use a name at a time."""
 
-    def __init__(self, path: Path, owner: str, *, lifetime_s: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        owner: str,
+        episodes: EpisodeSource,
+        *,
+        lifetime_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path, self._owner, self._lifetime_s, self._clock = path, owner, lifetime_s, clock
+        self._delivered = Delivered(episodes)
         with storage_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
@@ -325,17 +388,13 @@ class FileClaims:
         """Let go of the file."""
         self._connection.close()
 
-    def take(self, version: int, count: int, free: Callable[[], int]) -> list[int]:
-        """Claim up to `count` episodes of a version; the numbers of the claims, as many as were left.
-
-        `free` says how many are not delivered yet. It is asked while nobody else can claim or settle: an episode that is
-        delivered before it is settled is never missing from both counts.
-        """
+    def take(self, version: int, count: int, limit: int) -> list[int]:
+        """Claim up to `count` of the `limit` episodes that a version is played for; the numbers of the claims."""
         with self._transaction() as ask:
             now_s = self._clock()
             ask("DELETE FROM claims WHERE until_s < ?", now_s)
             ((playing,),) = ask("SELECT count(*) FROM claims WHERE version = ?", version)
-            granted = max(0, min(count, free() - int(playing)))
+            granted = max(0, min(count, limit - self._delivered(version) - int(playing)))
             numbers = []
             for _ in range(granted):
                 ask(_CLAIM, version, self._owner, now_s + self._lifetime_s)

@@ -8,17 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from math import isfinite
 from threading import Lock
 from typing import Any
 
 import msgspec
 
+from distrl.devices.base import is_own
 from distrl.errors import StoreError
 from distrl.experience.frames import reference_of
 from distrl.experience.index import IndexRow, StoreStats
+from distrl.experience.store import Audit
 from distrl.policies.base import Policy
 from distrl.telemetry.heartbeat import Heartbeat
-from distrl.types import PolicyVersion, Trajectory
+from distrl.transport.base import BudgetUsed, Delivered, EpisodeSource, Event
+from distrl.types import PolicyVersion, Trajectory, Value
 
 
 class MemoryEpisodes:
@@ -78,6 +82,10 @@ class MemoryEpisodes:
         """Nothing is ever left half done in memory."""
         return 0
 
+    def audit(self) -> Audit:
+        """Nothing is ever lost from memory, nor there twice."""
+        return Audit(episodes=len(self._rows), missing=(), orphans=(), duplicates=())
+
 
 def _row(seq: int, trajectory: Trajectory) -> IndexRow:
     return IndexRow(
@@ -117,27 +125,32 @@ class MemoryFrames:
 
 
 class MemoryWeights:
-    """The last few versions as bytes."""
+    """Version 0 and the last few as bytes."""
 
     def __init__(self, *, keep: int = 4) -> None:
         self._keep = keep
         self._held: dict[int, tuple[PolicyVersion, bytes]] = {}
+        self._lock = Lock()
 
     def latest(self) -> PolicyVersion | None:
         """The newest version."""
-        return self._held[max(self._held)][0] if self._held else None
+        with self._lock:
+            return self._held[max(self._held)][0] if self._held else None
 
     def oldest(self) -> PolicyVersion | None:
-        """The oldest version that is kept: an actor that takes it lags behind by `keep - 1` versions."""
-        return self._held[min(self._held)][0] if self._held else None
+        """The oldest of the last `keep` versions: an actor that takes it lags behind by `keep - 1`."""
+        with self._lock:
+            return self._held[self._last()[0]][0] if self._held else None
 
     def find(self, version: int) -> PolicyVersion | None:
         """A version that is still kept, by its number."""
-        return self._held[version][0] if version in self._held else None
+        with self._lock:
+            return self._held[version][0] if version in self._held else None
 
     def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
         """Put a version's weights into `policy`."""
-        held, data = self._held.get(version.version, (None, b""))
+        with self._lock:
+            held, data = self._held.get(version.version, (None, b""))
         if held is None or held.sha256 != version.sha256:
             raise StoreError(
                 f"version {version.version} is gone", expected="a published version", fix="keep more of them"
@@ -149,10 +162,14 @@ class MemoryWeights:
         data = policy.dump()
         name, checksum = f"v{version.version:06d}", sha256(data).hexdigest()
         done = msgspec.structs.replace(version, file=name, sha256=checksum, size_bytes=len(data))
-        self._held[version.version] = (done, data)
-        for old in sorted(self._held)[: -self._keep]:
-            del self._held[old]
+        with self._lock:
+            self._held[version.version] = (done, data)
+            for old in self._held.keys() - {0, *self._last()}:
+                del self._held[old]
         return done
+
+    def _last(self) -> list[int]:
+        return sorted(self._held)[-self._keep :]
 
 
 class MemoryHeartbeats:
@@ -185,6 +202,38 @@ class MemoryCheckpoints:
         self._newest = dict(files)
 
 
+class MemoryLog:
+    """The events of one role."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.held: list[Event] = []
+
+    def write(self, event: str, **values: Value) -> None:
+        """Append one event with the time; non-finite values are left out."""
+        finite = {name: value for name, value in values.items() if not isinstance(value, float) or isfinite(value)}
+        self.held.append({"time_s": round(self._clock(), 3), "event": event, **finite})
+
+
+class MemoryEvents:
+    """Events by role."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, MemoryLog] = {}
+
+    def log(self, role: str) -> MemoryLog:
+        """The role's one log."""
+        return self._held.setdefault(role, MemoryLog())
+
+    def roles(self) -> tuple[str, ...]:
+        """The roles that have a log."""
+        return tuple(sorted(self._held))
+
+    def read(self, role: str) -> list[Event]:
+        """All events of a role."""
+        return list(self._held[role].held) if role in self._held else []
+
+
 class MemoryReports:
     """Evaluation reports by name."""
 
@@ -198,6 +247,29 @@ class MemoryReports:
     def write(self, name: str, report: msgspec.Struct) -> None:
         """Keep a report."""
         self.held[name] = report
+
+    def read(self, name: str) -> bytes | None:
+        """A report as JSON."""
+        return msgspec.json.encode(self.held[name]) if name in self.held else None
+
+    def remove(self, name: str) -> None:
+        """Forget a report."""
+        self.held.pop(name, None)
+
+
+class MemoryBudget:
+    """What a run has used."""
+
+    def __init__(self) -> None:
+        self.used = BudgetUsed()
+
+    def read(self) -> BudgetUsed:
+        """What was written last."""
+        return self.used
+
+    def write(self, used: BudgetUsed) -> None:
+        """Replace it."""
+        self.used = used
 
 
 class ClaimTable:
@@ -213,19 +285,27 @@ class MemoryClaims:
     """The claims of one owner among those of all."""
 
     def __init__(
-        self, table: ClaimTable, owner: str, *, lifetime_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        table: ClaimTable,
+        owner: str,
+        episodes: EpisodeSource,
+        *,
+        lifetime_s: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._table, self._owner, self._lifetime_s, self._clock = table, owner, lifetime_s, clock
+        self._delivered = Delivered(episodes)
         with table.lock:
             table.rows = {number: row for number, row in table.rows.items() if row[1] != owner}
 
-    def take(self, version: int, count: int, free: Callable[[], int]) -> list[int]:
-        """Claim up to `count` episodes of a version; the numbers of the claims."""
+    def take(self, version: int, count: int, limit: int) -> list[int]:
+        """Claim up to `count` of the `limit` episodes that a version is played for; the numbers of the claims."""
         table, now_s = self._table, self._clock()
         with table.lock:
             table.rows = {number: row for number, row in table.rows.items() if row[2] >= now_s}
             playing = sum(row[0] == version for row in table.rows.values())
-            numbers = list(range(table.last + 1, table.last + 1 + max(0, min(count, free() - playing))))
+            granted = max(0, min(count, limit - self._delivered(version) - playing))
+            numbers = list(range(table.last + 1, table.last + 1 + granted))
             table.last += len(numbers)
             table.rows |= dict.fromkeys(numbers, (version, self._owner, now_s + self._lifetime_s))
         return numbers
@@ -240,6 +320,46 @@ class MemoryClaims:
                     self._table.rows[other] = (version, owner, until_s)
 
 
+class LeaseTable:
+    """Who holds a device that roles share, and who is the next to have it."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.holder: dict[str, str] = {}
+        self.next: dict[str, str] = {}
+
+
+class MemoryLeases:
+    """The leases of one role among those of all; `devices.base.DeviceLeases`."""
+
+    def __init__(self, table: LeaseTable, owner: str) -> None:
+        self._table, self._owner = table, owner
+
+    def take(self, device: str) -> bool:
+        """Whether the device is this role's from now on; where it is not, the role is next if nobody else is."""
+        if is_own(device, self._owner):
+            return True
+        table = self._table
+        with table.lock:
+            if table.holder.get(device) == self._owner:
+                return False
+            if table.next.setdefault(device, self._owner) != self._owner or device in table.holder:
+                return False
+            table.holder[device] = table.next.pop(device)
+        return True
+
+    def give_back(self, device: str) -> None:
+        """Let the next role have it."""
+        with self._table.lock:
+            if self._table.holder.get(device) == self._owner:
+                del self._table.holder[device]
+
+    def stop_waiting(self) -> None:
+        """Give up every place as the next one."""
+        with self._table.lock:
+            self._table.next = {device: owner for device, owner in self._table.next.items() if owner != self._owner}
+
+
 class MemoryTransport:
     """`transport.base.Transport` in memory."""
 
@@ -249,14 +369,28 @@ class MemoryTransport:
         self.weights = MemoryWeights(keep=keep_versions)
         self.heartbeats = MemoryHeartbeats()
         self.checkpoints = MemoryCheckpoints()
+        self.events = MemoryEvents()
         self.reports = MemoryReports()
-        self.collect_s = 0.0
+        self.budget = MemoryBudget()
         self._claims = ClaimTable()
+        self._leases = LeaseTable()
 
     def claims(self, owner: str, *, lifetime_s: float) -> MemoryClaims:
         """The claims of one worker among those of all."""
-        return MemoryClaims(self._claims, owner, lifetime_s=lifetime_s)
+        return MemoryClaims(self._claims, owner, self.episodes, lifetime_s=lifetime_s)
+
+    def forget_claims(self) -> None:
+        """End the claims of all workers."""
+        with self._claims.lock:
+            self._claims.rows = {}
+
+    def leases(self, owner: str) -> MemoryLeases:
+        """The devices that several roles share, as one role leases them."""
+        return MemoryLeases(self._leases, owner)
 
     def collected_s(self) -> float:
-        """What was set from outside."""
-        return self.collect_s
+        """How long the run has been collecting."""
+        return self.budget.used.collect_s
+
+    def close(self) -> None:
+        """Nothing is open."""

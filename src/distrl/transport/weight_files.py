@@ -8,20 +8,24 @@ memory while a thread beside works the checksum out, and read from the file's pa
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from mmap import ACCESS_COPY, mmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors
-from distrl.policies.base import Policy
-from distrl.policies.weights import pack
 from distrl.types import PolicyVersion
+
+if TYPE_CHECKING:  # whoever only asks which version is the newest needs no torch
+    from distrl.policies.base import Policy
+
+_OURS = re.compile(r"v(\d{6,})\.(?:safetensors|json)", re.ASCII)
 
 
 class WeightsFolder:
@@ -58,6 +62,8 @@ class WeightsFolder:
 
     def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
         """Make the policy's weights the newest version; `file`, checksum and size are filled in."""
+        from distrl.policies.weights import pack
+
         name = f"v{version.version:06d}.safetensors"
         pieces = pack(policy.weights())
         with storage_errors(self._folder), ThreadPoolExecutor(1, thread_name_prefix="checksum") as beside:
@@ -84,7 +90,9 @@ class WeightsFolder:
             data = _map(path)
         except (FileNotFoundError, IsADirectoryError) as error:
             raise StoreError(
-                f"{path} is gone", expected="a published version", fix="raise learner.keep_versions"
+                f"{path} is gone",
+                expected="a published version",
+                fix=f"evaluate a folder in {self._folder.parent / 'checkpoints'}, or remove {self._pointer} and resume the run",
             ) from error
         if _checksum([data]) != version.sha256:
             raise StoreError(
@@ -95,10 +103,10 @@ class WeightsFolder:
         policy.restore(data, source=str(path))
 
     def _forget_old(self, newest: int) -> None:
-        """Keep version 0, against which progress is measured, and the last few."""
+        """Keep version 0, against which progress is measured, and the last few; files of other names are not ours."""
         for path in self._folder.glob("v*.*"):
-            number = int(path.stem[1:])
-            if 0 < number <= newest - self._keep:
+            ours = _OURS.fullmatch(path.name)
+            if ours and 0 < int(ours[1]) <= newest - self._keep:
                 path.unlink(missing_ok=True)
 
 

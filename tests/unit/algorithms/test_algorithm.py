@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from distrl.algorithms.base import Algorithm, AlgorithmContext, loss_of
-from distrl.algorithms.batch import prepare
+from distrl.algorithms.base import Algorithm, AlgorithmContext, Loss, loss_of
+from distrl.algorithms.batch import Episode, prepare
 from distrl.config.schema import ReplayConfig
 from distrl.experience.priorities import EPS, first_priority
 from distrl.experience.replay import Sample
@@ -44,14 +44,27 @@ def test_every_term_and_the_total_become_plain_numbers() -> None:
     assert not loss.entropy_BT.requires_grad
 
 
-def test_default_priorities_are_those_of_prioritised_replay_over_the_real_steps() -> None:
-    policy, batch = tiny_policy(), train_batch(LONG, SHORT)
-    samples = [
+def long_and_short() -> list[Sample[Episode]]:
+    policy = tiny_policy()
+    return [
         Sample(
             id=id, item=prepare(decided_episode(policy, id, played), policy), probability=0.5, weight=1.0, staleness=0
         )
         for id, played in (("long", Played(num_steps=3, success=True)), ("short", Played(num_steps=1)))
     ]
+
+
+def test_signals_that_a_loss_does_not_give_count_as_0_in_the_default_priorities() -> None:
+    algorithm, samples = Algorithm(None, AlgorithmContext(replay=REPLAY)), long_and_short()
+    total = torch.zeros(())
+    assert algorithm.priorities(Loss(total=total), samples) == pytest.approx([100.0 + EPS, EPS])
+    entropy_BT = torch.tensor([[1.0, 2.0, 3.0], [0.4, 77.0, 77.0]])
+    found = algorithm.priorities(Loss(total=total, entropy_BT=entropy_BT), samples)
+    assert found == pytest.approx([1.0 + 100.0 + EPS, 0.2 + EPS])
+
+
+def test_default_priorities_are_those_of_prioritised_replay_over_the_real_steps() -> None:
+    batch, samples = train_batch(LONG, SHORT), long_and_short()
     td = torch.tensor([[0.3, -0.6, 0.9], [-0.2, 77.0, 77.0]])
     loss = loss_of(batch, td, total=batch.logp_BT.sum(), losses={}, metrics={})
     algorithm = Algorithm(None, AlgorithmContext(replay=REPLAY))

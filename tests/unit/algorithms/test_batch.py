@@ -6,10 +6,14 @@ import msgspec
 import pytest
 import torch
 
+from distrl.algorithms.aride import ARide
+from distrl.algorithms.base import AlgorithmContext
 from distrl.algorithms.batch import TrainBatch, make_batch, mean_over, prepare
+from distrl.config.kinds import ARideConfig
+from distrl.policies.nonfinite import SKIPPED_DECISION
 from distrl.policies.pointer.policy import PointerPolicy
 from distrl.types import Ending, Trajectory
-from support.batches import Played, decided_episode, tiny_policy
+from support.batches import Played, decided_episode, gradient, tiny_policy
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +149,34 @@ def test_an_example_has_a_ratio_of_one_under_any_policy_and_is_outside_the_value
     assert max(abs(ratio - 1.0) for ratio in batch.ratio_BT[0, :2].tolist()) > 0.01
     assert not batch.ratio_BT[0, 2:].any()
     assert not batch.ratio_BT.requires_grad
+
+
+def test_a_skipped_decision_is_no_choice_its_ratio_is_1_and_the_policy_term_leaves_it_out(
+    policy: PointerPolicy,
+) -> None:
+    played = decided_episode(policy, "skipped", Played(num_steps=3, success=True, invalid=(1,)))
+    skipped = msgspec.structs.replace(played.steps[1], decision=SKIPPED_DECISION)
+    batch = batch_of(policy, msgspec.structs.replace(played, steps=(played.steps[0], skipped, played.steps[2])))
+    assert batch.decided_BT.tolist() == batch.policy_mask_BT.tolist() == [[True, False, True]]
+    assert batch.mask_BT.all()
+    assert batch.ratio_BT[0].tolist() == pytest.approx([1.0] * 3, abs=1e-4)
+
+
+def test_a_skipped_decision_does_not_lower_the_chance_to_wait(policy: PointerPolicy) -> None:
+    played = decided_episode(policy, "skipped", Played(num_steps=2, invalid=(0, 1)))
+    steps = (played.steps[0], msgspec.structs.replace(played.steps[1], decision=SKIPPED_DECISION))
+    batch = batch_of(policy, msgspec.structs.replace(played, steps=steps))
+    only = ARide(ARideConfig(value_weight=0.0, invalid_weight=1.0, critic_warmup_updates=0), AlgorithmContext())
+    batch.logp_BT.retain_grad()
+    only.loss(batch, updates=0).total.backward()  # type: ignore[no-untyped-call]
+    assert gradient(batch.logp_BT)[0].ne(0).tolist() == [True, False]
+
+
+def test_what_the_device_gave_stands_beside_the_reward_and_not_in_it(policy: PointerPolicy) -> None:
+    played = decided_episode(policy, "paid", Played(num_steps=3, success=True))
+    steps = tuple(msgspec.structs.replace(step, device_reward=0.25 * t) for t, step in enumerate(played.steps))
+    paid = msgspec.structs.replace(played, steps=steps)
+    relabelled = msgspec.structs.replace(paid, source="hindsight")
+    batch = batch_of(policy, paid, relabelled, decided_episode(policy, "unpaid", Played(num_steps=1)))
+    assert batch.device_reward_BT.tolist() == [[0.0, 0.25, 0.5], [0.0] * 3, [0.0] * 3]
+    assert batch.reward_BT.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [0.0] * 3]

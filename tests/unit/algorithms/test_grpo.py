@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 import msgspec
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.algorithms.base import AlgorithmContext, Loss
-from distrl.algorithms.batch import Groups, TrainBatch
+from distrl.algorithms.batch import Episode, Groups, TrainBatch
 from distrl.algorithms.grpo import GRPO, group_advantage
 from distrl.config.kinds import GRPOConfig
+from distrl.config.schema import ReplayConfig
+from distrl.experience.replay import Replay
 from support.batches import Drawn, gradient, train_batch
 
 PLAIN = GRPOConfig(rho_max=2.0, value_weight=0.5, entropy_weight=0.1)
@@ -138,3 +144,76 @@ def test_mean_and_deviation_are_those_of_the_outcomes(outcomes: list[bool]) -> N
     values = torch.tensor(outcomes, dtype=torch.float64)
     expected = (float(values.mean()), float(values.std(unbiased=False)))
     assert groups.spread("a") == pytest.approx(expected)
+
+
+# --- batches of whole groups ----------------------------------------------------------------------------------------
+
+WHOLE = msgspec.structs.replace(PLAIN, whole_groups=True)
+
+
+def attempt(task: str, number: int, *, success: bool, known: bool = True, example: bool = False) -> Episode:
+    """An attempt at a task of which nothing is known but how it ended."""
+    none = np.zeros(1, np.float32)
+    return Episode(
+        id=f"{task}-{number}", task=task, template="t", instruction="do it", version=0, success=success, known=known,
+        terminal=True, encoded=(None,), choices=((0,),), logp_T=none, reward_T=none, device_reward_T=none,
+        valid_T=none > -1,
+        changed_T=none > -1, policy_mask_T=none > -1, last_value=0.0, example=example,
+    )  # fmt: skip
+
+
+def filled(episodes: Iterable[Episode], seed: int = 0) -> Replay[Episode]:
+    replay = Replay[Episode](ReplayConfig(capacity_steps=1000), np.random.default_rng(seed))
+    for one in episodes:
+        replay.add(one.id, one, steps=1, version=one.version, success=one.success, priority=1.0)
+    return replay
+
+
+def mixed(tasks: int, size: int) -> list[Episode]:
+    """Attempts at several tasks in turn, as they arrive; the first attempt at each succeeds."""
+    return [attempt(f"task{task}", n, success=n == 0) for n in range(size) for task in range(tasks)]
+
+
+def drawn(replay: Replay[Episode], count: int, config: GRPOConfig = WHOLE, size: int = 4) -> list[Episode]:
+    return [one.item for one in GRPO(config, AlgorithmContext(group_size=size)).sample(replay, count)]
+
+
+def test_a_batch_of_whole_groups_has_every_attempt_at_each_of_its_tasks_once_and_weighs_them_alike() -> None:
+    replay = filled(mixed(tasks=9, size=4))
+    for _ in range(5):
+        samples = GRPO(WHOLE, AlgorithmContext(group_size=4)).sample(replay, 15)
+        assert Counter(Counter(one.item.task for one in samples).values()) == {4: 3}
+        assert len({one.id for one in samples}) == 12
+        assert {one.weight for one in samples} == {1.0}
+
+
+def test_groups_are_drawn_at_random_by_the_generator_of_the_replay() -> None:
+    first, again = (filled(mixed(tasks=9, size=4), seed=3) for _ in range(2))
+    batches = [{one.task for one in drawn(first, 4)} for _ in range(30)]
+    assert len(set.union(*batches)) == 9
+    assert batches == [{one.task for one in drawn(again, 4)} for _ in range(30)]
+
+
+def test_a_group_without_spread_or_with_unknown_outcomes_alone_is_not_drawn() -> None:
+    replay = filled(
+        [
+            *mixed(tasks=1, size=2),
+            *(attempt("won", n, success=True) for n in range(4)),
+            *(attempt("lost", n, success=False) for n in range(4)),
+            *(attempt("unknown", n, success=n == 0, known=n == 0) for n in range(4)),
+            *(attempt("shown", n, success=n == 0, example=n == 0) for n in range(4)),
+        ]
+    )
+    assert {one.id for one in drawn(replay, 50)} == {"task0-0", "task0-1"}
+
+
+def test_the_latest_attempts_form_the_group_and_one_that_is_larger_than_a_batch_is_taken_whole() -> None:
+    replay = filled([attempt("task", n, success=n % 2 == 0) for n in range(10)])
+    assert [one.id for one in drawn(replay, 2)] == [f"task-{n}" for n in (6, 7, 8, 9)]
+
+
+def test_without_a_group_that_has_spread_and_without_the_setting_single_episodes_are_drawn_by_priority() -> None:
+    none = [attempt(f"task{n}", 0, success=False) for n in range(6)]
+    assert [one.id for one in drawn(filled(none), 5)] == [one.id for one in filled(none).sample(5)]
+    some = mixed(tasks=3, size=4)
+    assert [one.id for one in drawn(filled(some), 5, PLAIN)] == [one.id for one in filled(some).sample(5)]

@@ -34,7 +34,7 @@ from distrl.errors import StoreError, UsageError
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "docs" / "results"
-TRAINING_RUNS = {"pixel", "smollm2", "smollm2_600"}
+TRAINING_RUNS = {"pixel", "smollm2", "smollm2_600", "smollm2_general"}
 """Results files of `benchmarks/learning_run.py`, which no `distrl bench` writes."""
 PROMISED = {
     "sim": {"steps_per_s", "frames_per_s", "phones", "rss_mb", "reset_ms"},

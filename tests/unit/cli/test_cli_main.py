@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from distrl.cli import config as config_verb
 from distrl.cli import train
 from distrl.cli.main import VERBS, Parser, main, split_overrides
+from distrl.config.load import load_config
 from distrl.errors import ConfigError, DeviceLost, DistrlError, RoleCrashed, UsageError
+from distrl.evaluation.report import wilson
+from distrl.runtime.run_folder import create_run
+from distrl.runtime.session import Session
+from distrl.runtime.summary import summarise
+from distrl.transport.base import BudgetUsed
+from support.summaries import a_summary
 
 HEAVY = ("torch", "numpy", "PIL", "gymnasium", "rich")
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_run_whose_end_is_missing_something_exits_with_4_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacking = replace(a_summary(), cut_off="the evaluator was cut off: it did not end in time")
+    monkeypatch.setattr(train, "_stop_politely", lambda session: None)  # Ctrl-C stays that of the tests
+    monkeypatch.setattr(Session, "train", lambda self: lacking)
+    assert main(["train", "--run.root", str(tmp_path), "--json"]) == 4
+    shown = capsys.readouterr()
+    assert json.loads(shown.out.splitlines()[-1])["cut_off"] == lacking.cut_off
+    assert "has not come to its end: the evaluator was cut off" in shown.err
+    assert "distrl train --resume" in shown.err
+    monkeypatch.setattr(Session, "train", lambda self: a_summary())
+    assert main(["train", "--run.root", str(tmp_path), "--json"]) == 0
 
 
 def test_help_is_fast_and_imports_nothing_heavy() -> None:
@@ -67,6 +92,8 @@ def test_no_verb_shows_the_overview_and_counts_as_wrong_usage(capsys: pytest.Cap
         (["config", "show", "--jsn"], "one of --json"),
         (["config", "show", "--sed", "3"], "one of --seed"),
         (["config", "show", "--run.sed", "3"], "one of run.seed"),
+        (["config", "show", "--minutes", "3"], "one of --run.minutes, --warm_start.minutes"),
+        (["train", "--workers", "3"], "one of --rollout.workers"),
         (["config", "show", "--run.seed"], "needs a value"),
         (["config", "show", "--run.seed", "--json"], "needs a value"),
         (["config", "reference", "--run.seed", "3"], "distrl config show"),
@@ -99,11 +126,11 @@ def test_a_training_that_would_compare_nothing_is_refused_before_anything_is_wri
     monkeypatch.chdir(tmp_path)
     asked = {"algorithm.kind": "grpo"}
     with pytest.raises(ConfigError, match="group_size is 1") as caught:
-        train._open(argparse.Namespace(resume=None, config=None, overrides=asked))
+        train._open(argparse.Namespace(resume=None, config=None, overrides=asked, trust_code=False))
     assert "--rollout.group_size 8" in caught.value.fix
     assert list(tmp_path.iterdir()) == []
     asked["rollout.group_size"] = "2"
-    _, config = train._open(argparse.Namespace(resume=None, config=None, overrides=asked))
+    _, config = train._open(argparse.Namespace(resume=None, config=None, overrides=asked, trust_code=False))
     assert config.rollout.group_size == 2
 
 
@@ -134,6 +161,61 @@ def test_a_reader_that_has_left_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("command", [["tasks", "show", "sim-start/test/0"], ["config", "show"], ["train", "--ünï"]])
+def test_a_terminal_that_knows_few_letters_is_no_error(command: list[str]) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "distrl", *command], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (2 if command[0] == "train" else 0)
+
+
+def test_json_keeps_every_letter_on_a_terminal_that_knows_few() -> None:
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "distrl", "config", "show", "--json", "--run.root", "ünï"],
+        capture_output=True, text=True, env=env, timeout=60, check=False,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["settings"]["run.root"]["value"] == "ünï"
+
+
+def test_a_run_that_was_stopped_before_it_had_weights_is_not_sent_to_be_evaluated(tmp_path: Path) -> None:
+    config = load_config(None, {"run.root": str(tmp_path)})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    summary = summarise(run, config, BudgetUsed(), interrupted=True)
+    said = train._closing(replace(summary, policy_version=-1), run)
+    assert "no version yet" in said
+    assert "version -1" not in said
+    assert f"evaluate {run.path}" not in said
+    assert f"train --resume {run.path}" in said
+    assert f"evaluate {run.path}" in train._closing(replace(summary, policy_version=0), run)
+
+
+def test_attempts_without_an_outcome_are_told_beside_the_success_that_they_lower(tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    rates = {"success_before_rate": wilson(30, 100), "success_after_rate": wilson(60, 100)}
+    said = train._closing(replace(a_summary(), **rates, unknown_after=12), run).splitlines()
+    assert said[0].endswith("on 100 held-out tasks")
+    assert said[1].endswith("on 100 held-out tasks; 12 without an outcome count as no success")
+
+
+def test_counts_that_nobody_knows_are_not_shown_as_none(tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    unknown = replace(a_summary(), lost_episodes=None, unacknowledged_episodes=None, device_losses=None)
+    said = train._closing(unknown, run)
+    assert "lost episodes not known, doubled 0, restarts 0, phones lost and recovered not known" in said
+    assert "None" not in said
+
+
+def test_the_next_commands_of_a_run_with_plug_ins_carry_the_flag_that_they_need(tmp_path: Path) -> None:
+    config = load_config(None, {"run.root": str(tmp_path), "judge.kind": "my.module:Judge"})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    summary = replace(summarise(run, config, BudgetUsed(), interrupted=True), policy_version=3)
+    said = train._closing(summary, run).splitlines()
+    assert sum("--trust-code" in line for line in said if "train --resume" in line or " evaluate " in line) == 2
+
+
 def test_settings_are_told_from_the_other_flags() -> None:
     words = [
         "my.toml",
@@ -157,3 +239,23 @@ def test_abbreviated_flags_are_not_guessed() -> None:
     parser.add_argument("--resume")
     with pytest.raises(UsageError, match="--resume"):
         parser.parse_args(["--res", "run"])
+
+
+def test_a_reader_that_has_gone_is_no_failure_of_a_table(tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    command = [sys.executable, "-m", "distrl", "status", str(run.path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr as errors:
+        assert (process.wait(60.0), errors.read()) == (0, b"")
+
+
+def test_a_folder_in_the_place_of_a_file_is_named_with_the_fix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    run.budget.mkdir()
+    assert main(["status", str(run.path)]) == 2
+    assert "try: move that folder away: a file belongs there" in capsys.readouterr().err

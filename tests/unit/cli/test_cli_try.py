@@ -35,6 +35,14 @@ def test_the_oracle_succeeds_and_leaves_a_picture_of_every_screen(
     assert "→ tap" in out
 
 
+def test_pictures_of_an_earlier_episode_are_gone_and_other_files_stay(tmp_path: Path) -> None:
+    for name in ("step-07.png", "step-99.png", "holiday.png", "step-by-step.png"):
+        (tmp_path / name).write_bytes(b"old")
+    assert main(["tasks", "try", TASK, "--agent", "random", "--out", str(tmp_path)]) == 0
+    left = {file.name for file in tmp_path.iterdir() if file.read_bytes() == b"old"}
+    assert left == {"holiday.png", "step-by-step.png"}
+
+
 def test_chance_plays_too_and_failing_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "try", TASK, "--agent", "random", "--perturbed", "--out", str(tmp_path)]) == 0
     assert "progress" in capsys.readouterr().out

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from distrl import plugins
 from distrl.bench.base import BenchOptions, provenance_of, results_file, write_results
-from distrl.cli import doctor
+from distrl.cli import doctor, tasks
 from distrl.cli.doctor import attempt
 from distrl.cli.main import main
 from distrl.cli.tasks import count_overlap, find_task
@@ -151,7 +153,7 @@ def test_bench_says_what_no_seeds_mean_and_refuses_fewer(capsys: pytest.CaptureF
     assert main(["bench", "--help"]) == 0
     assert "0, as without it: the benchmark's own number" in " ".join(capsys.readouterr().out.split())
     assert main(["bench", "sim", "--seeds", "-1"]) == 2
-    assert "expected: 0 (the benchmark's own number) or more" in capsys.readouterr().err
+    assert "expected: a whole number from 0 to 1000" in capsys.readouterr().err
 
 
 def test_results_are_kept_with_what_it_takes_to_repeat_them(tmp_path: Path) -> None:
@@ -179,3 +181,35 @@ def test_a_file_that_holds_something_else_is_not_overwritten(tmp_path: Path, tex
     (tmp_path / "sim.json").write_text(text)
     with pytest.raises(StoreError, match="--out"):
         results_file(tmp_path, "sim")
+
+
+BROKEN = {
+    "raises": "def suite(settings):\n    raise KeyError('token')\n",
+    "raises-later": (
+        "class suite:\n    name = 'later'\n    def __init__(self, settings): ...\n    def size(self, split): return 1\n"
+        "    def task(self, split, index): raise KeyError('token')\n"
+    ),
+    "is-none": "suite = 3\n",
+}
+
+
+def test_broken_suites_of_other_packages_are_listed_in_one_line_each_and_break_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    points = []
+    for number, (name, text) in enumerate(BROKEN.items()):
+        (tmp_path / f"foreign_{number}.py").write_text(text)
+        points.append(EntryPoint(name=name, value=f"foreign_{number}:suite", group="distrl.suites"))
+    monkeypatch.setattr(plugins, "entry_points", lambda *, group: points if group == "distrl.suites" else [])
+    monkeypatch.setattr(
+        plugins, "BUILT_IN", {**plugins.BUILT_IN, "suites": {"small": "distrl.tasks.sim.suites:sim_touch"}}
+    )
+    monkeypatch.setattr(tasks, "_oracle_steps", lambda task: 1)
+    assert main(["tasks", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("sim-touch: ") for line in listed)
+    assert [line.partition(": cannot be used: ")[0] for line in listed if "cannot be used" in line] == list(BROKEN)
+    assert main(["tasks", "list", "--json"]) == 0
+    assert list(last_json(capsys)["broken"]) == list(BROKEN)  # type: ignore[call-overload]
+    assert main(["tasks", "show", "no-such-template"]) == 2

@@ -34,12 +34,6 @@ def test_the_template_of_the_tasks_page_is_solved_by_its_oracle() -> None:
     assert all(play_oracle(task).verdict.success for split in ("train", "test") for task in tasks_of(suite, split))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/devices.md"])
-def test_the_python_of_this_page_runs(page: str) -> None:
-    for code in blocks(page, "python"):
-        run(code)
-
-
 def test_the_toml_of_the_start_page_is_a_configuration(tmp_path: Path) -> None:
     (text,) = blocks("docs/start.md", "toml")
     (tmp_path / "my.toml").write_text(text, encoding="utf-8")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from distrl.cli.evaluate import _on_this_machine
+from distrl.config.schema import Config
 from distrl.errors import StoreError
+from distrl.runtime.playing import choose_tasks, on_this_machine
 from distrl.runtime.run_folder import create_run
 from distrl.runtime.trained import locate
 from distrl.transport.files import MANIFEST
@@ -16,8 +17,16 @@ from support.pixels import pixel_config
 
 
 def test_a_run_that_had_a_gpu_is_evaluated_without_one_where_there_is_none() -> None:
-    assert _on_this_machine(pixel_config(policy__device="cuda:1")).policy.device == "auto"
-    assert _on_this_machine(pixel_config()).policy.device == "cpu"
+    assert on_this_machine(pixel_config(policy__device="cuda:1")).policy.device == "auto"
+    assert on_this_machine(pixel_config()).policy.device == "cpu"
+
+
+def test_more_episodes_than_there_are_tasks_are_answered_with_how_many_there_are() -> None:
+    told: list[str] = []
+    tasks = choose_tasks(Config(), 100_000_000, "test", told.append)
+    assert told == [f"--episodes 100000000: sim-start has {len(tasks)} such test tasks, and all of them are played"]
+    assert len(choose_tasks(Config(), len(tasks), "test", told.append)) == len(tasks)
+    assert len(told) == 1
 
 
 def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
-from distrl.cli.progress import Progress, figures, line
+from distrl.cli.progress import Progress, figures, line, role_table
 from distrl.cli.status import evaluations
 from distrl.config.schema import Config
 from distrl.evaluation.report import wilson
@@ -16,7 +19,7 @@ from distrl.runtime.base import RoleStatus
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.session import RunSnapshot
 from distrl.telemetry.heartbeat import Heartbeat, Phase
-from distrl.transport.files import BudgetUsed
+from distrl.transport.base import BudgetUsed
 from support.terminal import Terminal
 
 HEIGHT = 40
@@ -147,3 +150,66 @@ def test_evaluations_are_told_in_their_order_and_a_long_run_stays_on_one_screen(
     ]
     assert told[-1].endswith("66.7%  [61.2%, 71.8%] on 300 held-out tasks")
     assert evaluations({}) == []
+
+
+def test_while_the_learner_starts_again_the_line_names_the_published_version(tmp_path: Path) -> None:
+    starting = role("learner", "loading its libraries", phase="starting")
+    snapshot = replace(moment([starting]), run=RunFolder(tmp_path))
+    assert "no version yet" in line(snapshot)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "latest.json").write_text('{"version": 12, "file": "v000012.safetensors"}')
+    assert "version 12" in line(snapshot)
+    (tmp_path / "weights" / "latest.json").write_text("{")
+    assert "no version yet" in line(snapshot)
+
+
+# trouble, and nobody who reads
+
+
+def silent(name: str, seconds: int) -> RoleStatus:
+    return msgspec.structs.replace(role(name), note=f"silent for {seconds} s")
+
+
+def test_a_silent_role_is_named_with_what_it_was_doing() -> None:
+    assert "worker-1: silent for 4 s" in line(moment([ROLES[0], silent("worker-1", 4)]))
+    console = Console(file=io.StringIO(), width=120)
+    console.print(role_table([silent("worker-1", 4)]))
+    assert "silent for 4 s while playing: 112 episodes" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_trouble_is_told_at_once_and_not_with_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
+    now_s = [0.0]
+    progress = Progress(Console(file=io.StringIO()), clock=lambda: now_s[0])
+    for seconds, roles in ((0.0, ROLES), (1.0, ROLES), (2.0, [silent("worker-1", 3)]), (3.0, [silent("worker-1", 4)])):
+        now_s[0] = seconds
+        progress.show(moment(roles))
+    shown = capsys.readouterr().err.splitlines()
+    assert len(shown) == 2, "the first line, and the one with the trouble"
+    assert "worker-1: silent for 3 s" in shown[1]
+
+
+class Closed(io.StringIO):
+    """A pipe or terminal that nobody reads any more."""
+
+    def __init__(self, error: OSError, *, terminal: bool) -> None:
+        super().__init__()
+        self._error, self._terminal, self.writes = error, terminal, 0
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        self.writes += 1
+        raise self._error
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(5, "Input/output error")], ids=["pipe", "terminal"])
+def test_where_nobody_reads_it_goes_quiet(monkeypatch: pytest.MonkeyPatch, error: OSError, terminal: bool) -> None:
+    nobody, now_s = Closed(error, terminal=terminal), [0.0]
+    monkeypatch.setattr("sys.stderr", nobody)
+    with Progress(Console(file=nobody, force_terminal=terminal), clock=lambda: now_s[0]) as progress:
+        for _ in range(3):
+            now_s[0] += 100.0
+            progress.show(moment())
+    assert 1 <= nobody.writes <= 4

@@ -63,7 +63,7 @@ def test_flags_become_the_type_of_their_field() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        ("run__seed", "-1", "a whole number of at least 0"),
+        ("run__seed", "-1", "a whole number from 0 to 4294967295"),
         ("run__seed", "1.5", "a whole number"),
         ("algorithm__aride__gamma", "1.01", "a number from 0 to 1"),
         ("algorithm__aride__gamma", "nan", "a number from 0 to 1"),
@@ -150,10 +150,28 @@ def test_a_section_that_is_given_a_value_is_answered_with_how_to_write_one(tmp_p
 
 def test_a_ready_run_is_offered_to_who_gives_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "first-run.toml").write_text("")
+    (tmp_path / "configs" / "mine.toml").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert f"try: name {Path('configs/first-run.toml')}, or leave it out for the defaults" in refusal(Path("first-run"))
+    assert f"try: name {Path('configs/mine.toml')}, or leave it out for the defaults" in refusal(Path("mine"))
     assert "try: check the path, or leave it out" in refusal(Path("nope.toml"))
+
+
+@pytest.mark.parametrize("name", ["ppo", "ppo.toml", "configs/ppo.toml", "configs/ppo"])
+def test_a_ready_run_is_found_by_its_name_in_any_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config(Path(name)).algorithm.kind == "ppo"
+    (tmp_path / "ppo.toml").write_text('[run]\nname = "own"\n')
+    assert load_config(Path("ppo.toml")).run.name == "own"
+
+
+@pytest.mark.parametrize("name", ["elsewhere/ppo.toml", "ppo.json", "nope"])
+def test_what_only_resembles_the_name_of_a_ready_run_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"no file {name}" in refusal(Path(name))
 
 
 def test_a_dumped_configuration_reads_back_the_same(tmp_path: Path) -> None:
@@ -161,7 +179,7 @@ def test_a_dumped_configuration_reads_back_the_same(tmp_path: Path) -> None:
     assert load_config(write(tmp_path, dump_toml(config))) == config
 
 
-@given(text=st.text(st.characters(exclude_categories=["Cs"])), rate=st.floats(0.0, 1.0), seed=st.integers(0, 2**62))
+@given(text=st.text(st.characters(exclude_categories=["Cs"])), rate=st.floats(0.0, 1.0), seed=st.integers(0, 2**32 - 1))
 @hypothesis_settings(max_examples=50)
 def test_any_value_survives_the_round_trip_through_toml(text: str, rate: float, seed: int) -> None:
     config = load_config(None, {"run.root": text, "algorithm.aride.gamma": rate, "run.seed": seed})

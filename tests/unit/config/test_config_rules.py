@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from distrl.config.load import load_config
-from distrl.config.rules import reads_screenshots
+from distrl.config.reference import settings
+from distrl.config.rules import check, reads_screenshots
+from distrl.config.schema import Config, DevicesConfig, FaultConfig, SimConfig
 from distrl.errors import ConfigError
 
 
@@ -67,3 +70,34 @@ def test_a_policy_of_ones_own_reads_screenshots_where_they_are_kept() -> None:
     assert not reads_screenshots(load_config(None, own))
     assert reads_screenshots(load_config(None, {**own, "rollout.keep_screenshots": "true"}))
     assert not reads_screenshots(load_config(None, {"rollout.keep_screenshots": "true"}))  # the pointer never does
+
+
+@pytest.mark.parametrize(("heartbeat_s", "silent_after_s"), [(20, 10), (10, 10)])
+def test_heartbeats_come_sooner_than_a_role_counts_as_silent(heartbeat_s: int, silent_after_s: int) -> None:
+    given = {"runtime.heartbeat_s": heartbeat_s, "runtime.silent_after_s": silent_after_s}
+    with pytest.raises(ConfigError, match=r"is not below runtime\.silent_after_s = 10") as caught:
+        load_config(None, given)
+    assert "--runtime.heartbeat_s 0.5" in caught.value.fix
+    load_config(None, {**given, "runtime.heartbeat_s": 9.9})
+
+
+def test_the_phone_that_fails_on_purpose_is_a_rule_of_simulated_phones_alone() -> None:
+    faults = FaultConfig(fail_device="kiosk-7")
+    own = replace(Config(), devices=DevicesConfig(kind="my.kiosk:make", sim=SimConfig(faults=faults)))
+    assert check(own) is own
+    with pytest.raises(ConfigError, match="is no phone of this run"):
+        check(replace(own, devices=replace(own.devices, kind="sim")))
+
+
+def test_every_whole_number_has_an_upper_bound_and_says_so_in_plain_digits() -> None:
+    whole = [setting for setting in settings().values() if type(setting.default) is int]
+    assert len(whole) > 50
+    for setting in whole:
+        with pytest.raises(ConfigError, match="a whole number from"):
+            load_config(None, {setting.key: "9" * 23})
+        assert "e+" not in setting.expected
+
+
+def test_a_temperature_that_no_softmax_can_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a number from 0\.01 to 100"):
+        load_config(None, {"rollout.temperature": "1e-30"})

@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from distrl.config.schema import FaultConfig, LatencyConfig
-from distrl.devices.pool import DevicePool, DeviceStatus, Health, PoolLimits
+from distrl.devices.pool import CLOSE_S, LEASE_POLL_S, LEASE_SWEEP_S, DevicePool, DeviceStatus, Health, PoolLimits
 from distrl.devices.sim.device import SimDevice, SimSettings
-from distrl.errors import DeviceError, DeviceLost
+from distrl.errors import DeviceError, DeviceLost, StoreError
 from distrl.tasks.sim.suites import suite
+from distrl.transport.memory import LeaseTable, MemoryLeases
 from distrl.types import Wait
 from support.faketime import FakeTime, play, settle
 
@@ -244,6 +245,38 @@ def test_closing_stops_recoveries_and_turns_the_waiting_away():
     play(scene)
 
 
+class Clinging(SimDevice):
+    """A phone whose closing goes as the test says."""
+
+    def __init__(self, name: str, time: FakeTime, outcome: Exception | float) -> None:
+        super().__init__(name, INSTANT, sleep=time.sleep, clock=time.clock)
+        self.time, self.outcome, self.closed = time, outcome, False
+
+    async def close(self) -> None:
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        await self.time.sleep(self.outcome)
+        self.closed = True
+
+
+def test_every_device_is_closed_though_others_raise_or_hang_and_each_of_those_is_named():
+    async def scene(time: FakeTime) -> None:
+        outcomes = [DeviceLost("gone"), 0.5 * CLOSE_S, ZeroDivisionError("a bug"), 1e9]
+        devices = [Clinging(f"phone-{n}", time, outcome) for n, outcome in enumerate(outcomes)]
+        closing = asyncio.create_task(a_pool(time, *devices).close())
+        await time.advance(0.9 * CLOSE_S)
+        assert not closing.done(), "one of them still hangs"
+        await time.advance(0.2 * CLOSE_S)
+        assert await closing == [
+            "phone-0 was not closed: DeviceLost: gone",
+            "phone-2 was not closed: ZeroDivisionError: a bug",
+            "phone-3 was not closed: TimeoutError: its close took longer than 10 s",
+        ]
+        assert [device.closed for device in devices] == [False, True, False, False]
+
+    play(scene)
+
+
 def test_a_pool_of_failing_phones_keeps_serving_episodes():
     async def scene(time: FakeTime) -> None:
         faults = FaultConfig(crash_rate=0.05, disconnect_rate=0.05)
@@ -267,5 +300,172 @@ def test_a_pool_of_failing_phones_keeps_serving_episodes():
         assert all(episode.done() for episode in episodes)
         assert 10 < good < 40
         assert {status.health for status in pool.status()} == {Health.HEALTHY}
+
+    play(scene)
+
+
+# devices that other roles use too
+
+
+def sharing(time: FakeTime, table: LeaseTable, owner: str, *devices: SimDevice) -> DevicePool:
+    return DevicePool(devices, LIMITS, leases=MemoryLeases(table, owner), sleep=time.sleep, clock=time.clock)
+
+
+def test_a_device_that_another_role_plays_on_is_waited_for_and_the_others_are_taken():
+    async def scene(time: FakeTime) -> None:
+        table = LeaseTable()
+        worker = sharing(time, table, "worker-0", *phones(time, 2))
+        evaluator = sharing(time, table, "evaluator", *phones(time, 2))
+        first = await worker.lease(1.0)
+        assert (await evaluator.lease(1.0)).name == "phone-1"
+        waiting = asyncio.create_task(evaluator.lease(50.0))
+        await time.advance(10.0)
+        assert not waiting.done()
+        worker.release(first)
+        await time.advance(LEASE_SWEEP_S)
+        assert (await waiting).name == "phone-0"
+        with pytest.raises(DeviceError, match="leased to other roles"):
+            await asyncio.gather(worker.lease(2.0), time.advance(3.0))
+
+    play(scene)
+
+
+def test_who_waits_for_another_roles_device_is_served_before_that_role_has_it_again():
+    async def scene(time: FakeTime) -> None:
+        table = LeaseTable()
+        worker = sharing(time, table, "worker-0", *phones(time, 1))
+        evaluator = sharing(time, table, "evaluator", *phones(time, 1))
+        held = await worker.lease(1.0)
+        waiting = asyncio.create_task(evaluator.lease(50.0))
+        again = asyncio.create_task(worker.lease(50.0))
+        await time.advance(1.0)
+        worker.release(held)
+        await time.advance(1.0)
+        assert (waiting.done(), again.done()) == (True, False)
+        evaluator.release(waiting.result())
+        await time.advance(1.0)
+        assert again.done()
+
+    play(scene)
+
+
+def test_who_gave_up_waiting_or_found_another_device_holds_nobody_up():
+    async def scene(time: FakeTime) -> None:
+        table = LeaseTable()
+        worker = sharing(time, table, "worker-0", *phones(time, 1))
+        evaluator = sharing(time, table, "evaluator", *phones(time, 2))
+        held = await worker.lease(1.0)
+        assert (await evaluator.lease(1.0)).name == "phone-1"
+        assert table.next == {}
+        late = asyncio.create_task(evaluator.lease(2.0))
+        await time.advance(1.0)
+        assert table.next == {"phone-0": "evaluator"}
+        await time.advance(2.0)
+        with pytest.raises(DeviceError):
+            await late
+        assert table.next == {}
+        worker.release(held)
+        assert await worker.lease(0.0) is held
+
+    play(scene)
+
+
+def test_a_lost_device_is_kept_from_other_roles_until_it_is_back_and_given_back_at_the_end():
+    async def scene(time: FakeTime) -> None:
+        table = LeaseTable()
+        worker = sharing(time, table, "worker-0", Stubborn("phone-0", time, 5.0))
+        evaluator = MemoryLeases(table, "evaluator")
+        worker.release(await worker.lease(1.0), lost="gone")
+        await time.advance(3.0)
+        assert not evaluator.take("phone-0")
+        await time.advance(4.0)
+        assert evaluator.take("phone-0")
+        evaluator.give_back("phone-0")
+        await worker.lease(1.0)
+        await worker.close()
+        assert table.holder == {}
+
+    play(scene)
+
+
+class Counting(MemoryLeases):
+    """Leases that count how often they are asked for."""
+
+    num_takes = 0
+
+    def take(self, device: str) -> bool:
+        self.num_takes += 1
+        return super().take(device)
+
+
+def test_many_lanes_that_wait_for_devices_of_another_role_ask_seldom():
+    async def scene(time: FakeTime) -> None:
+        table, num = LeaseTable(), 32
+        worker = sharing(time, table, "worker-0", *phones(time, num))
+        held = [await worker.lease(1.0) for _ in range(num)]
+        leases = Counting(table, "evaluator")
+        pool = DevicePool(phones(time, num), LIMITS, leases=leases, sleep=time.sleep, clock=time.clock)
+        got = []
+
+        async def lane() -> None:
+            while len(got) < num:
+                try:
+                    got.append(await pool.lease(1.0))
+                except DeviceError:
+                    continue
+
+        lanes = [asyncio.create_task(lane()) for _ in range(num)]
+        await time.advance(10.0)
+        assert leases.num_takes / 10.0 < 200.0, "each device a few times a second, however many wait"
+        for device in held:
+            worker.release(device)
+        await time.advance(2 * LEASE_SWEEP_S)
+        assert len(got) == num, "and none is left idle for long"
+        for one in lanes:
+            one.cancel()
+
+    play(scene)
+
+
+def test_an_ask_takes_no_more_devices_than_there_are_episodes_that_wait_and_comes_to_each_device():
+    async def scene(time: FakeTime) -> None:
+        table, num = LeaseTable(), 8
+        worker = sharing(time, table, "worker-0", *phones(time, num))
+        held = [await worker.lease(1.0) for _ in range(num)]
+        leases = Counting(table, "evaluator")
+        pool = DevicePool(phones(time, num), LIMITS, leases=leases, sleep=time.sleep, clock=time.clock)
+        waiting = asyncio.create_task(pool.lease(50.0))
+        await time.advance(0.0)
+        before = leases.num_takes
+        await time.advance(1.0)
+        assert leases.num_takes - before <= 1.0 / LEASE_POLL_S + 1
+        worker.release(held[5])
+        await time.advance(num * LEASE_POLL_S)
+        assert (await waiting).name == held[5].name
+
+    play(scene)
+
+
+def test_an_error_of_the_leases_reaches_whoever_waits():
+    class Broken(MemoryLeases):
+        is_broken = False
+
+        def take(self, device: str) -> bool:
+            if self.is_broken:
+                raise StoreError("the disk is gone")
+            return super().take(device)
+
+    async def scene(time: FakeTime) -> None:
+        table = LeaseTable()
+        worker = sharing(time, table, "worker-0", *phones(time, 1))
+        await worker.lease(1.0)
+        leases = Broken(table, "evaluator")
+        pool = DevicePool(phones(time, 1), LIMITS, leases=leases, sleep=time.sleep, clock=time.clock)
+        waiting = asyncio.create_task(pool.lease(50.0))
+        await time.advance(0.0)
+        leases.is_broken = True
+        await time.advance(1.0)
+        with pytest.raises(StoreError, match="the disk is gone"):
+            await waiting
 
     play(scene)

@@ -12,14 +12,23 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.devices.base import TimeScales
-from distrl.errors import DeviceError, DeviceLost, TaskError
+from distrl.errors import DeviceLost, TaskError
 from distrl.evaluation import evaluate as evaluation
-from distrl.evaluation.evaluate import MARGIN, Evaluation, deadline_s, evaluate, held_out
+from distrl.evaluation.evaluate import (
+    NO_DEVICE_S,
+    TRIES,
+    Evaluation,
+    deadline_s,
+    evaluate,
+    held_out,
+    longest_try_s,
+)
 from distrl.evaluation.report import make_report
 from distrl.runtime.factory import make_evaluation
 from distrl.tasks.judges import Attempt
 from distrl.tasks.sim.oracle import Oracle
-from distrl.types import Action, Ending, Finish, Observation, Press, Verdict
+from distrl.transport.memory import LeaseTable, MemoryLeases
+from distrl.types import Action, Ending, Finish, Observation, Press, Task, Verdict
 from support.rollouts import PATIENT, SUITE, Page, ScriptedPolicy, a_page_task
 
 CONFIG = load_config(None, {"tasks.suite": SUITE, "evaluation.devices": 4, "devices.sim.faults.crash_rate": 0.5})
@@ -136,14 +145,40 @@ def test_an_attempt_that_is_lost_twice_in_the_middle_is_kept_as_far_as_it_got() 
     assert (found.ending, len(found.steps), found.verdict.outcome) == (Ending.DEVICE_LOST, 2, "unknown")
 
 
-def test_devices_that_never_come_back_end_the_evaluation_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_never_come_back_cost_outcomes_and_do_not_end_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(evaluation, "LEASE_S", 0.01)
-    monkeypatch.setattr(evaluation, "LONGEST_LEASE_S", 0.03)
+    monkeypatch.setattr(evaluation, "BEAT_S", 0.02)
     page, beats = Page(times=replace(PATIENT, backoff_s=600.0)), list[int]()
+    page.happens["reset"] = fail_at(1, error=DeviceLost("gone"))
+    tasks = [a_page_task(index) for index in range(20)]
+    found = evaluate(ScriptedPolicy(), tasks, on([page], beat=beats.append, no_device_s=0.2))
+    report = make_report(found, suite="pages", version=0)
+    assert (report.n, report.unknown, report.success) == (20, 19, 1 / 20)
+    assert report.unknown_because == {"no device for 0.2 s": 19}
+    assert beats.count(1) >= 5, "it said that it was alive while it waited"
+
+
+def test_a_device_that_is_back_after_a_long_while_plays_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "LEASE_S", 0.05)
+    page = Page(times=replace(PATIENT, backoff_s=0.2))
     page.happens["reset"] = fail_at(0, error=DeviceLost("gone"))
-    with pytest.raises(DeviceError, match="no device came free"):
-        evaluate(ScriptedPolicy(), [a_page_task()], on([page], beat=beats.append))
-    assert len(beats) >= 3, "it said that it was alive while it waited"
+    tasks = [a_page_task(index) for index in range(20)]
+    found = evaluate(ScriptedPolicy(), tasks, on([page], no_device_s=0.0))
+    outcomes = [one.verdict.outcome for one in found]
+    assert outcomes[0] == "unknown"
+    assert outcomes[-1] == "success"
+
+
+def test_devices_that_another_role_has_are_waited_for() -> None:
+    table, pages = LeaseTable(), [Page("shared-0"), Page("shared-1")]
+    worker = MemoryLeases(table, "worker-0")
+    assert worker.take("shared-0")
+    tasks = [a_page_task(index) for index in range(4)]
+    found = evaluate(ScriptedPolicy(), tasks, on(pages, leases=MemoryLeases(table, "evaluator")))
+    assert {one.device for one in found} == {"shared-1"}
+    assert (table.next, table.holder) == ({}, {"shared-0": "worker-0"})
 
 
 class FailingJudge:
@@ -164,23 +199,35 @@ def test_a_judge_that_takes_too_long_costs_one_outcome() -> None:
 # --- how long it may take
 
 
-def test_how_long_it_may_take_follows_from_the_devices_times_and_the_number_of_tasks() -> None:
+def needed_for(tasks: list[Task], pages: list[Page], config: Config = CONFIG) -> float:
+    """What an evaluation said that it needs."""
     needed: list[float] = []
-    times = TimeScales(boot_s=100.0, reset_s=10.0, episode_s=50.0, backoff_s=0.001)
-    pages = [Page(f"page-{number}", times=times) for number in range(2)]
-    config = load_config(None, {"judge.deadline_s": 5.0})
-    evaluate(ScriptedPolicy(), [a_page_task(n) for n in range(5)], on(pages, config=config, needs=needed.append))
-    assert needed == [100.0 + MARGIN * (50.0 + 10.0 + 5.0) * 3]
+    evaluate(ScriptedPolicy(), tasks, on(pages, config=config, needs=needed.append))
+    (found,) = needed
+    return found
+
+
+def some_pages(count: int, **times: float) -> list[Page]:
+    return [Page(f"page-{n}", times=TimeScales(**{"backoff_s": 0.001, **times})) for n in range(count)]
+
+
+def test_how_long_it_may_take_follows_from_the_devices_times_and_the_number_of_tasks() -> None:
+    tasks, pages = [a_page_task(n) for n in range(5)], some_pages(2, episode_s=50.0)
+    try_s = longest_try_s(CONFIG, tasks, pages)  # type: ignore[arg-type]
+    assert try_s > 50.0 + CONFIG.judge.deadline_s
+    assert needed_for(tasks, pages) == TRIES * try_s * 3 + NO_DEVICE_S
+
+
+def test_the_tasks_own_limits_count() -> None:
+    tasks = [a_page_task(0), replace(a_page_task(1), max_s=7000.0)]
+    assert needed_for(tasks, some_pages(2)) - needed_for(tasks[:1], some_pages(2)) > 7000.0
 
 
 @pytest.mark.parametrize(("episodes", "rounds"), [(1, 1), (2, 1), (3, 2), (300, 150)])
 def test_more_tasks_may_take_longer_and_more_devices_less(episodes: int, rounds: int) -> None:
-    devices = [Page("a"), Page("b", times=replace(PATIENT, boot_s=500.0, episode_s=7.0))]
-    longest_s = PATIENT.episode_s + PATIENT.reset_s + CONFIG.judge.deadline_s
-    assert deadline_s(CONFIG, episodes, devices) == 500.0 + MARGIN * longest_s * rounds  # type: ignore[arg-type]
+    assert deadline_s(700.0, episodes, 2) == TRIES * 700.0 * rounds + 700.0
 
 
 def test_a_budget_of_the_run_goes_before_that_of_the_devices() -> None:
     config = load_config(None, {"rollout.episode_budget_s": 3.0, "judge.deadline_s": 1.0})
-    device = Page(times=TimeScales(boot_s=0.0, reset_s=2.0, episode_s=900.0))
-    assert deadline_s(config, 1, [device]) == MARGIN * 6.0  # type: ignore[list-item]
+    assert needed_for([a_page_task()], some_pages(1, episode_s=9000.0), config) < 9000.0

@@ -68,7 +68,7 @@ def test_a_rate_is_read_back_from_a_report(tmp_path: Path) -> None:
 
 def test_a_damaged_report_is_named_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "after.json").write_bytes(b'{"success": 0.')
-    with pytest.raises(StoreError, match="distrl evaluate"):
+    with pytest.raises(StoreError, match="train --resume"):
         read_rate(tmp_path / "after.json")
 
 
@@ -76,3 +76,4 @@ def test_attempts_without_an_outcome_count_as_no_success_and_are_told_of() -> No
     unknown = replace(make_trajectory("b", success=False), verdict=Verdict(outcome="unknown", reason="lost"))
     report = make_report([make_trajectory("a"), unknown, replace(unknown, steps=())], suite="s", version=0)
     assert (report.n, report.unknown, report.success) == (3, 2, pytest.approx(1 / 3))
+    assert report.unknown_because == {"lost": 2}

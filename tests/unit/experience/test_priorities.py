@@ -55,3 +55,10 @@ def test_a_success_is_worth_its_bonus_on_top() -> None:
     bonus = ReplayConfig(success_weight=7.0)
     plain = priority(*signals, bonus)
     assert priority(*signals, bonus, success=True) == pytest.approx(plain + 7.0)
+
+
+@pytest.mark.parametrize("spoilt", [0, 1, 2])
+def test_values_that_are_not_finite_give_a_priority_that_the_replay_takes(spoilt: int) -> None:
+    signals = [np.array([1.0, 2.0]) for _ in range(3)]
+    signals[spoilt][1] = np.nan
+    assert priority(*signals, ReplayConfig(td_weight=1.0), success=True) == EPS

@@ -75,6 +75,28 @@ def test_rare_kinds_are_drawn_as_often_as_common_ones_where_they_are_balanced(
     assert sum(drawn) / len(drawn) == pytest.approx(share, abs=0.02)
 
 
+@pytest.mark.parametrize("in_one_go", [True, False])
+def test_what_has_no_kind_is_left_out_of_the_balance_and_weighs_as_one_of_mean_number(in_one_go: bool) -> None:
+    def balance(num_unknown: int) -> dict[str, float]:
+        replay = make_replay(alpha=1.0, class_balance=1.0)
+        for number in range(8):
+            kind = "rare" if number % 4 == 0 else "common"
+            replay.add(f"{kind} {number}", "", steps=1, version=0, success=False, priority=1.0, kind=kind)
+        if not in_one_go:
+            replay.set_version(0)
+        for number in range(num_unknown):
+            replay.add(f"unknown {number}", "", steps=1, version=0, success=False, priority=1.0, kind=None)
+        if in_one_go:
+            replay.set_version(0)
+        held = {sample.id: sample.probability for sample in replay.sample(2000)}
+        return {name: chance / held["rare 0"] for name, chance in held.items()}
+
+    without, beside = balance(0), balance(30)
+    assert {name: beside[name] for name in without} == pytest.approx(without)
+    # 2 rare, 6 common, 4 on average: a rare one weighs 2, so one of mean number half of that.
+    assert beside["unknown 0"] == pytest.approx(0.5)
+
+
 def test_a_sample_carries_its_item_and_its_true_probability() -> None:
     replay = make_replay(alpha=0.5)
     put(replay, "a", 4.0)
@@ -169,6 +191,100 @@ def test_staleness_is_told_over_what_was_drawn() -> None:
     replay.set_version(8)
     replay.sample(1)
     assert (replay.drawn.num, replay.drawn.staleness_mean, replay.drawn.staleness_max) == (4, 3.0, 6)
+
+
+# --- what an algorithm chooses itself -------------------------------------------------------------------------------
+
+
+def test_the_eligible_are_told_by_id_oldest_first_and_what_is_too_stale_is_not_among_them() -> None:
+    replay = make_replay(max_staleness=1, keep_successes=False)
+    for id, version in {"old": 0, "a": 5, "b": 4}.items():
+        put(replay, id, version=version)
+    replay.set_version(5)
+    assert list(replay.eligible().items()) == [("a", "item a"), ("b", "item b")]
+    assert len(replay.eligible()) == replay.num_eligible
+
+
+def test_what_is_asked_for_comes_in_that_order_with_weight_1_and_counts_as_drawn() -> None:
+    replay = make_replay(alpha=1.0, beta=1.0, max_staleness=8)
+    for id, priority in {"a": 1.0, "b": 50.0, "c": 3.0}.items():
+        put(replay, id, priority, version=ord(id) - ord("a"))
+    replay.set_version(2)
+    taken = replay.take(["c", "a", "a"])
+    assert [(one.id, one.item, one.weight) for one in taken] == [
+        ("c", "item c", 1.0),
+        ("a", "item a", 1.0),
+        ("a", "item a", 1.0),
+    ]
+    assert [one.staleness for one in taken] == [0, 2, 2]
+    assert (replay.drawn.num, replay.drawn.staleness_max) == (3, 2)
+    assert replay.take([]) == []
+
+
+@pytest.mark.parametrize(("id", "why"), [("stale", "too stale"), ("nobody", "not held")])
+def test_asking_for_what_is_not_eligible_is_an_error_that_says_where_to_choose(id: str, why: str) -> None:
+    replay = make_replay(max_staleness=1, keep_successes=False)
+    put(replay, "stale", version=0)
+    put(replay, "fresh", version=9)
+    replay.set_version(9)
+    with pytest.raises(DistrlError, match=why) as caught:
+        replay.take(["fresh", id])
+    assert "eligible()" in caught.value.fix
+    assert replay.drawn.num == 0
+
+
+# --- pinned trajectories --------------------------------------------------------------------------------------------
+
+
+def pin(replay: Replay[str], id: str, *, steps: int = 2) -> None:
+    replay.add(id, f"item {id}", steps=steps, version=0, success=True, priority=1.0, pin=True)
+
+
+def test_the_pinned_are_never_evicted_and_always_eligible() -> None:
+    replay = make_replay(capacity_steps=12, max_staleness=1, keep_successes=False)
+    for id in ("p0", "p1"):
+        pin(replay, id)
+    for index in range(30):
+        put(replay, f"t{index}", steps=1 + index % 3, version=index)
+        replay.set_version(index)
+        assert {"p0", "p1"} <= set(replay.eligible())
+        assert replay.num_steps <= 12
+        assert len(replay.eligible()) == replay.num_eligible
+    assert [id for id in replay.priorities() if id.startswith("t")] == ["t27", "t28", "t29"]
+    assert {sample.id for sample in replay.sample(400)} == {"p0", "p1", "t28", "t29"}
+    assert replay.drawn.num_kept > 0
+
+
+def test_more_than_half_of_the_capacity_cannot_be_pinned_and_a_long_trajectory_still_fits() -> None:
+    replay = make_replay(capacity_steps=12)
+    for index in range(4):
+        pin(replay, f"p{index}")
+    for index in range(6):
+        put(replay, f"t{index}")
+    assert [id for id in replay.priorities() if id.startswith("p")] == ["p0", "p1", "p2"]
+    put(replay, "long", steps=12)
+    assert list(replay.priorities()) == ["long"]
+
+
+@pytest.mark.parametrize("capacity_steps", [100, 12])
+def test_a_restored_replay_keeps_what_was_pinned_where_it_stood(capacity_steps: int) -> None:
+    before, after = (make_replay(capacity_steps=capacity_steps, max_staleness=3) for _ in range(2))
+    for id in ("p0", "p1"):
+        pin(before, id)
+    for index in range(20):
+        put(before, f"t{index}", 1.0 + index, version=index)
+    before.set_version(20)
+    saved = before.state()
+    after.begin_at(saved.first_slot)
+    for id in saved.ids:
+        pin(after, id) if id.startswith("p") else put(after, id, version=int(id[1:]))
+    after.restore(saved)
+    assert after.state() == before.state()
+    assert after.sample(50) == before.sample(50)
+    for replay in (before, after):
+        for index in range(20, 30):
+            put(replay, f"t{index}", version=index)
+    assert after.sample(50) == before.sample(50)
 
 
 # --- the circle -----------------------------------------------------------------------------------------------------

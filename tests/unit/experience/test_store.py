@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +16,7 @@ from msgspec.structs import replace
 
 from distrl.errors import StoreError
 from distrl.experience.durable import publish
-from distrl.experience.episode_file import FORMAT, encode, load
+from distrl.experience.episode_file import FORMAT, EpisodeFile, encode, load
 from distrl.experience.store import Added, ExperienceStore
 from distrl.types import Ending, Trajectory
 from support.trajectories import make_step, make_trajectory
@@ -210,6 +213,35 @@ def test_a_lost_index_is_rebuilt_in_the_order_of_creation(tmp_path: Path) -> Non
     assert [row.id for row in store.after(0, 20)] == [f"e{index}" for index in range(12)]
 
 
+def test_a_lost_index_is_rebuilt_with_one_episode_in_memory_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExperienceStore(tmp_path) as store:
+        for index in range(6):
+            store.add(make_trajectory(f"e{index}"))
+    (tmp_path / "index.sqlite").unlink()
+    alive = list[weakref.ref[object]]()
+    most = 0
+
+    class Watched:
+        """A step that lives as long as its episode and, unlike a record, can be watched."""
+
+        version = 3
+
+    def watched(path: Path) -> EpisodeFile:
+        nonlocal most
+        gc.collect()
+        loaded, companion = load(path), Watched()
+        alive.append(weakref.ref(companion))
+        most = max(most, sum(one() is not None for one in alive))
+        steps: tuple[Any, ...] = (*loaded.trajectory.steps, companion)
+        return replace(loaded, trajectory=replace(loaded.trajectory, steps=steps))
+
+    monkeypatch.setattr("distrl.experience.store.load", watched)
+    assert ExperienceStore(tmp_path).recover() == 6
+    assert most <= 2, "the next one may be loaded before the last one is let go"
+
+
 def test_recovery_does_not_index_a_damaged_file(tmp_path: Path) -> None:
     store = ExperienceStore(tmp_path)
     (tmp_path / "episodes" / "00" / "half.ep").write_bytes(encode(make_trajectory("half"), created_s=1.0)[:-5])
@@ -346,3 +378,14 @@ def test_the_episodes_of_a_version_are_counted_for_one_worker_or_all_and_from_a_
         assert store.count_of(4, worker="w1") == (1, 5)
         assert store.count_of(3, after=2) == (2, 5)
         assert store.count_of(3, after=5) == (0, 5)
+
+
+def test_looking_at_an_empty_index_leaves_the_log_beside_it(tmp_path: Path) -> None:
+    with ExperienceStore(tmp_path) as store:
+        store.add(make_trajectory("e1"))
+        log = (tmp_path / "index.sqlite-wal").read_bytes()
+    (tmp_path / "index.sqlite").write_bytes(b"")
+    (tmp_path / "index.sqlite-wal").write_bytes(log)
+    with pytest.raises(StoreError, match="is no index of episodes"):
+        ExperienceStore(tmp_path, read_only=True)
+    assert (tmp_path / "index.sqlite-wal").read_bytes() == log

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from distrl.algorithms.base import Loss
 from distrl.algorithms.batch import Episode, TrainBatch
+from distrl.errors import DistrlError
 from distrl.experience.replay import Replay, Sample
+from support.batches import Played
 from support.learners import Recording, Workshop, small_config
 
 
@@ -73,8 +76,10 @@ def test_as_many_priorities_as_samples_are_expected(tmp_path: Path) -> None:
     shop.deliver(3)
     learner = shop.learner(Forgetful())
     learner.take_in(limit=10)
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(DistrlError, match=r"`priorities` of the algorithm Forgetful returned 1 numbers") as caught:
         learner.update()
+    assert "a list of 2 numbers" in caught.value.expected
+    assert "Forgetful.priorities" in caught.value.fix
 
 
 def test_everything_that_an_algorithm_measures_reaches_the_reporter(tmp_path: Path) -> None:
@@ -86,3 +91,62 @@ def test_everything_that_an_algorithm_measures_reaches_the_reporter(tmp_path: Pa
         learner.update()
         assert shop.hearer.losses == {"imitation": 0.25, "contrastive": updates}
         assert shop.hearer.metrics == {"my/share": 0.5, "batch_size": 2.0, "gradient_norm": 0.0}
+
+
+def test_an_algorithm_may_choose_by_id_among_what_is_eligible(tmp_path: Path) -> None:
+    class Imitating(Recording):
+        def sample(self, replay: Replay[Episode], count: int) -> list[Sample[Episode]]:
+            return replay.take([id for id, episode in replay.eligible().items() if episode.success][:count])
+
+    shop, recording = Workshop(tmp_path), Imitating()
+    shop.deliver(3)
+    shop.deliver(2, Played(success=True))
+    learner = shop.learner(recording)
+    learner.take_in(limit=10)
+    learner.update()
+    assert recording.batches[0].success_B.tolist() == [1.0, 1.0]
+    assert recording.batches[0].weight_B.tolist() == [1.0, 1.0]
+
+
+def test_an_update_for_which_an_algorithm_chooses_nothing_is_skipped_and_the_learner_goes_on(tmp_path: Path) -> None:
+    class Undecided(Recording):
+        def sample(self, replay: Replay[Episode], count: int) -> list[Sample[Episode]]:
+            return []
+
+    shop, recording = Workshop(tmp_path), Undecided()
+    shop.deliver(3)
+    learner = shop.learner(recording)
+    for _ in range(5):
+        learner.step()
+    assert (learner.updates, recording.batches) == (3, [])
+
+
+def test_a_metric_with_the_name_of_one_of_the_learners_own_figures_is_an_error(tmp_path: Path) -> None:
+    class Greedy(Recording):
+        def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+            return msgspec.structs.replace(super().loss(batch, updates=updates), metrics={"gradient_norm": 7.0})
+
+    shop = Workshop(tmp_path)
+    shop.deliver(3)
+    learner = shop.learner(Greedy())
+    learner.take_in(limit=10)
+    with pytest.raises(DistrlError, match="gradient_norm") as caught:
+        learner.update()
+    assert "rename" in caught.value.fix
+
+
+def test_an_algorithm_with_priorities_of_its_own_gives_nothing_but_its_total(tmp_path: Path) -> None:
+    class Plain(Recording):
+        def loss(self, batch: TrainBatch, *, updates: int) -> Loss:
+            return Loss(total=batch.logp_BT.sum())
+
+        def priorities(self, loss: Loss, samples: Sequence[Sample[Episode]]) -> list[float]:
+            return [2.0] * len(samples)
+
+    shop = Workshop(tmp_path, small_config(learner={"batch_trajectories": 20}))
+    ids = shop.deliver(2)
+    learner = shop.learner(Plain())
+    learner.take_in(limit=10)
+    learner.update()
+    assert learner.replay.priorities() == dict.fromkeys(ids, 2.0)
+    assert shop.hearer.losses == {}

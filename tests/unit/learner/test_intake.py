@@ -299,14 +299,64 @@ def test_kept_demonstrations_come_back_after_a_kill_and_are_not_kept_where_nobod
     assert held(learner) == []
 
 
-def test_the_oldest_demonstrations_make_room_like_everything_else(tmp_path: Path) -> None:
-    shop = Workshop(tmp_path, replace(KEEPING, replay=replace(KEEPING.replay, capacity_steps=20)))
+def test_kept_demonstrations_stay_when_the_replay_is_full_and_however_stale_they_are(tmp_path: Path) -> None:
+    config = replace(KEEPING, replay=replace(KEEPING.replay, capacity_steps=80, keep_successes=False, max_staleness=2))
+    shop = Workshop(tmp_path, config)
     learner = shop.learner()
     keep_demonstrations(shop, learner)
-    shop.deliver(5)
-    learner.take_in(limit=10)
-    assert learner.replay.num_steps <= 20
-    assert not any(id.startswith("demonstration") for id in held(learner)[-5:])
+    kept = held(learner)
+    shop.deliver(40)
+    while learner.take_in(limit=10):
+        pass
+    for _ in range(5):
+        learner.publish()
+    assert learner.replay.num_steps <= 80
+    assert len(kept) == 6
+    assert set(kept) <= set(held(learner))
+    assert set(learner.replay.eligible()) == set(kept), "the attempts are too stale"
+    learner.save()
+    again = shop.learner()
+    assert again.resume()
+    assert held(again) == held(learner)
+    assert set(again.replay.eligible()) == set(kept)
+
+
+# --- what cannot be learnt from -------------------------------------------------------------------------------------
+
+
+def poisoned(id: str, harm: str) -> Trajectory:
+    """An episode with a number that is not finite, or without any step."""
+    episode = decided_episode(tiny_policy(), id, Played(ending=Ending.DEVICE_LOST))
+    step = episode.steps[1]
+    broken: dict[str, dict[str, object]] = {
+        "priority": {"priority": float("nan")},
+        "zero priority": {"priority": 0.0},
+        "last value": {"last_value": float("nan")},
+        "reward": {"steps": (episode.steps[0], replace(step, reward=float("inf")))},
+        "logp": {"steps": (replace(step, decision=replace(step.decision, logp=float("nan"))),)},
+        "no step": {"steps": ()},
+    }
+    return replace(episode, **broken[harm])
+
+
+@pytest.mark.parametrize("harm", ["priority", "zero priority", "last value", "reward", "logp", "no step"])
+def test_an_episode_with_nan_in_it_is_skipped_by_name_and_the_learner_goes_on_now_and_after_a_resume(
+    tmp_path: Path, harm: str
+) -> None:
+    shop, told = Workshop(tmp_path), dict[str, str]()
+    first, second = shop.deliver(2)
+    shop.store.add(poisoned("poisoned", harm))
+    (third,) = shop.deliver(1)
+    learner = shop.learner(skipped_episode=told.__setitem__)
+    assert learner.take_in(limit=10) == 4
+    assert (held(learner), learner.unreadable) == ([first, second, third], 1)
+    assert list(told) == ["poisoned"]
+    assert "cannot be learnt from" in told["poisoned"]
+    learner.update()
+    learner.save()
+    again = shop.learner()
+    assert again.resume()
+    assert held(again) == [first, second, third]
 
 
 # --- verdicts that are turned round ---------------------------------------------------------------------------------
@@ -354,3 +404,19 @@ def test_demonstrations_that_are_kept_keep_their_names_whatever_is_practised() -
     assert demonstration_tasks(practised) == demonstration_tasks(KEEPING)
     assert {setup_of(task).names for task in demonstration_tasks(practised)} == {0}
     assert setup_of(make_feed(practised, find_suite(practised.tasks), seed="a").next()).names > 0
+
+
+def test_an_episode_that_a_fault_ended_counts_as_no_failure_of_its_template_in_the_class_balance(
+    tmp_path: Path,
+) -> None:
+    def chances(name: str, num_lost: int) -> dict[str, float]:
+        shop = Workshop(tmp_path / name, small_config(replay={"class_balance": 1.0, "keep_successes": True}))
+        ids = [*shop.deliver(3, Played(success=True)), *shop.deliver(2)]
+        shop.deliver(num_lost, Played(ending=Ending.DEVICE_LOST))
+        learner = shop.learner()
+        learner.take_in(limit=100)
+        learner.replay.set_version(0)
+        drawn = {sample.id: sample.probability for sample in learner.replay.sample(2000)}
+        return {id: drawn[id] / drawn[ids[0]] for id in ids}
+
+    assert chances("with", 20) == pytest.approx(chances("without", 0))

@@ -6,7 +6,7 @@ import math
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from distrl.errors import UsageError
@@ -55,6 +55,7 @@ def same(one: Action, other: Action, within: float) -> bool:
 @every_dialect
 @settings(max_examples=100, deadline=None)
 @given(action=actions, screen=screens)
+@example(action=Swipe(0.140625, 0.0, 0.7421875, 0.0), screen=Screen(width=135, height=1))  # a scroll, once in pixels
 def test_what_a_dialect_says_it_understands_up_to_its_precision(each: Dialect, action: Action, screen: Screen) -> None:
     said = each.print(action, screen)
     if said is None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from distrl.config.load import load_config
 from distrl.config.schema import NO_PERTURBATIONS, LatencyConfig
 from distrl.devices.base import TimeScales
 from distrl.devices.pool import DevicePool, Health, limits_of
 from distrl.devices.sim.device import SimDevice, SimSettings
+from distrl.errors import DeviceLost
 from distrl.rollout.episode import BusyMeter, EpisodeLimits, EpisodeTools, Played, run_episode
 from distrl.rollout.scheduler import TaskFeed
 from distrl.rollout.worker import Worker
@@ -21,6 +24,7 @@ from distrl.types import Decision, Ending, Finish, Observation, Press
 from support.faketime import FakeTime, settle
 from support.faketime import play as play_scene
 from support.rollouts import (
+    DEAF_S,
     HANGS_S,
     Kept,
     Page,
@@ -28,6 +32,7 @@ from support.rollouts import (
     Published,
     ScriptedPolicy,
     a_page_task,
+    ignore_cancellation,
     make_parts,
     make_tools,
     until,
@@ -163,11 +168,33 @@ def test_an_os_error_of_a_device_ends_the_episode_as_lost(error: OSError, method
     assert played.trajectory.last is not None, "the value of what was seen last is bootstrapped"
 
 
-def test_an_os_error_in_the_policy_is_a_bug_and_no_lost_device() -> None:
-    async def fail(seen: Observation) -> tuple[Decision, int]:
-        raise FileNotFoundError("weights")
+@pytest.mark.parametrize("error", [DeviceLost("gone"), TimeoutError("no answer"), BrokenPipeError("broken pipe")])
+def test_the_episode_and_the_pool_take_the_same_errors_for_faults_of_a_device(error: Exception) -> None:
+    page = Page()
+    page.happens["perform"] = fail_with(error)
+    assert str(error) in play(page).lost
 
-    with pytest.raises(FileNotFoundError):
+    async def scene(time: FakeTime) -> None:
+        pool = DevicePool([page], sleep=time.sleep, clock=time.clock)
+        with pytest.raises(type(error)):
+            async with pool.leased(1.0):
+                raise error
+        page.happens["restart"] = fail_with(error)
+        await time.advance(page.times.backoff_s)
+        (status,) = pool.status()
+        assert (status.losses, status.failures) == (1, 2)
+        assert str(error) in status.waiting
+        await pool.close()
+
+    play_scene(scene)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("weights"), TimeoutError("a lock"), DeviceLost("nonsense")])
+def test_what_the_policy_raises_is_a_bug_and_no_lost_device(error: Exception) -> None:
+    async def fail(seen: Observation) -> tuple[Decision, int]:
+        raise error
+
+    with pytest.raises(type(error)):
         play(Page(), tools=make_tools(fail))
 
 
@@ -252,6 +279,31 @@ def test_overlapping_calls_are_summed_and_those_under_way_are_counted() -> None:
     assert meter.busy_s() == 9.0
 
 
+def test_the_time_that_devices_could_have_worked_begins_with_the_first_call_and_counts_each_of_them() -> None:
+    clock = Clock()
+    meter = BusyMeter(clock, num_devices=3)
+    clock.now_s += 5.0
+    assert meter.device_s() == 0.0, "the first weights are still awaited"
+    with meter:
+        clock.now_s += 2.0
+        assert meter.device_s() == 6.0
+    clock.now_s += 4.0
+    with meter:
+        assert meter.device_s() == 18.0, "also while nobody asked anything of them"
+    assert meter.busy_s() == 2.0
+
+
+def test_a_worker_counts_the_devices_that_it_really_has(tmp_path: Path) -> None:
+    """Not those that the settings ask for: a factory of devices may make fewer or more."""
+    ticks, settings = iter(range(10_000)), load_config(None, {"devices.per_worker": 64})
+    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [Page(f"page-{n}") for n in range(3)], settings)
+    clock = lambda: float(next(ticks))  # noqa: E731
+    worker = Worker(replace(parts, tools=replace(parts.tools, clock=clock)))
+    with worker.meter:  # which looks at the clock as it begins and as it ends
+        pass
+    assert worker.meter.device_s() == 3 * 2.0
+
+
 def test_a_call_that_fails_is_over_all_the_same() -> None:
     clock = Clock()
     meter = BusyMeter(clock)
@@ -324,6 +376,7 @@ def test_an_episode_that_the_device_ends_has_nothing_after_it() -> None:
     assert (found.ending, found.last, found.last_value, found.end.reward) == (Ending.ENVIRONMENT, None, 0.0, 3.25)
     assert found.end.device is not None
     assert [step.reward for step in found.steps] == [0.0, 0.0], "the outcome is the judge's to give"
+    assert [step.device_reward for step in found.steps] == [0.25, 3.0]
     assert found.steps[1].observation.app == "browser"
 
 
@@ -334,3 +387,28 @@ def test_a_claim_in_the_step_that_the_device_ends_counts_as_a_claim() -> None:
     found = play(Page(ends_after=1), tools=make_tools(finish)).trajectory
     assert found is not None
     assert (found.ending, found.end.claim) == (Ending.FINISHED, Finish())
+
+
+@pytest.mark.parametrize("method", ["reset", "capture", "perform", "end_state"])
+def test_a_device_that_does_not_heed_its_cancellation_is_lost_at_its_deadline(method: str) -> None:
+    page = Page(times=SHORT)
+    page.happens[method] = ignore_cancellation
+    began_s = time.monotonic()
+    assert play(page).lost.startswith("it took over")
+    assert time.monotonic() - began_s < 0.5 * DEAF_S
+
+
+def test_a_worker_ends_though_a_device_does_not_heed_its_cancellation(tmp_path: Path) -> None:
+    async def scene() -> None:
+        stuck, well = Page("stuck"), Page("well")
+        stuck.happens["perform"] = ignore_cancellation
+        parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [stuck, well])
+        worker = Worker(replace(parts, feed=TaskFeed(Pages(), "train", seed="test")))
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(0.5 * DEAF_S):
+            await until(lambda: "perform" in stuck.calls and worker.counts.episodes >= 3)
+            worker.stop()
+            await working
+        assert "close" in stuck.calls
+
+    asyncio.run(scene())

@@ -161,10 +161,10 @@ def test_a_device_lost_before_it_could_be_judged_is_no_bug_of_the_worker() -> No
 
 
 def test_a_device_that_refuses_counts_as_lost_too() -> None:
-    def keep(picture: bytes) -> str:
+    async def refuse() -> None:
         raise DeviceError("no picture")
 
-    played = play(a_phone(), a_task(), replace(make_tools(go_back), keep_frame=keep))
+    played = play(OddPhone("capture", 1, refuse), a_task(), make_tools(go_back))
     assert played == Played(trajectory=None, lost="no picture")
 
 

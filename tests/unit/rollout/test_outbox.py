@@ -6,13 +6,15 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
-from distrl.rollout.outbox import END_DEADLINE_S, STORE_DEADLINE_S, Outbox, Spool
+from distrl.rollout.outbox import END_DEADLINE_S, SPOOL_BYTES, STORE_DEADLINE_S, Frames, Outbox, Spool
 from distrl.types import Trajectory
 from support.rollouts import HANGS_S, Kept, until
 from support.trajectories import make_trajectory
@@ -76,9 +78,22 @@ class Sink(Kept):
 class Scene:
     """An outbox that gives a store little time, and what it was told."""
 
-    def __init__(self, folder: Path, *, capacity: int = 99, spool: int = 99, deadline_s: float = 0.01) -> None:
-        self.sink, self.told = Sink(), list[str]()
-        self.spool = Spool(folder, capacity=spool)
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        capacity: int = 99,
+        spool: int = 99,
+        spool_bytes: int = SPOOL_BYTES,
+        deadline_s: float = 0.01,
+    ) -> None:
+        self.sink, self.told, self.damaged = Sink(), list[str](), list[tuple[Path, str]]()
+        self.spool = Spool(
+            folder,
+            capacity=spool,
+            capacity_bytes=spool_bytes,
+            damaged=lambda path, why: self.damaged.append((path, why)),
+        )
         self.outbox = Outbox(
             self.sink,
             lambda trajectory, waited_s: self.told.append(trajectory.id),
@@ -89,7 +104,7 @@ class Scene:
 
     async def put(self, *ids: str) -> None:
         for id in ids:
-            await self.outbox.put(make_trajectory(id), {f"frame of {id}": id.encode()})
+            await self.outbox.put(make_trajectory(id), partial(dict, {f"frame of {id}": id.encode()}))
 
     def spooled(self) -> list[str]:
         return [trajectory.id for _, trajectory, _ in self.spool.items()]
@@ -298,9 +313,143 @@ def test_a_damaged_file_of_the_spool_is_moved_aside_and_stops_nobody(tmp_path: P
         await made.outbox.run()
         assert made.told == ["a", "c"]
         assert made.outbox.num_spooled == 0
+        ((path, why),) = made.damaged
+        assert (path, path.exists()) == (second.with_suffix(".damaged"), True)
+        assert why
 
     asyncio.run(scene())
-    assert [path.stem for path in tmp_path.glob("*.damaged")] == [second.stem]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{second.stem}{end}" for end in (".damaged", ".frames.damaged")
+    }
+    fresh = Spool(tmp_path, capacity=9)
+    fresh.put(make_trajectory("d"), {})
+    assert [path.stem for path, _, _ in fresh.items()] == ["0000000002"], "its number is not given out again"
+
+
+def test_a_file_of_the_spool_that_somebody_has_removed_stops_nobody_either(tmp_path: Path) -> None:
+    told, spool = list[str](), Spool(tmp_path, capacity=9)
+    for id in "ab":
+        spool.put(make_trajectory(id), {})
+    again = Spool(tmp_path, capacity=9, damaged=lambda path, why: told.append(why))
+    for file in tmp_path.glob("0000000000.*"):
+        file.unlink()
+    assert [trajectory.id for _, trajectory, _ in again.items()] == ["b"]
+    assert "No such file" in told[0]
+    assert len(again) == 1
+
+
+def test_a_spool_is_full_with_so_many_bytes_however_few_episodes_they_are(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, capacity=99, capacity_bytes=5_000)
+    spool.put(make_trajectory("a"), {"x": bytes(100)})
+    assert not spool.is_full
+    spool.put(make_trajectory("b"), {"x": bytes(5_000)})
+    assert spool.is_full
+    assert spool.size_bytes == sum(file.stat().st_size for file in tmp_path.iterdir())
+    again = Spool(tmp_path, capacity=99, capacity_bytes=5_000)
+    assert (again.is_full, again.size_bytes) == (True, spool.size_bytes), "what an earlier process left counts too"
+    for path, trajectory, _ in again.items():
+        if trajectory.id == "b":
+            again.remove(path)
+    assert not again.is_full
+
+
+def test_a_spool_full_of_bytes_holds_up_whoever_hands_over_and_nothing_is_lost(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made = Scene(tmp_path, capacity=1, spool_bytes=1)
+        running = asyncio.create_task(made.outbox.run())
+        made.sink.close()
+        putting = asyncio.create_task(made.put("a", "b", "c", "d"))
+        await until(lambda: made.outbox.num_spooled == 1 and made.outbox.is_full)
+        await asyncio.sleep(0.05)
+        assert (putting.done(), len(made.spool)) == (False, 1)
+        made.sink.open()
+        await putting
+        made.outbox.finish()
+        await running
+        assert made.told == made.sink.ids == ["a", "b", "c", "d"]
+
+    asyncio.run(scene())
+
+
+class SlowSpool(Spool):
+    """A spool on a disk that answers when the test lets it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, capacity=9)
+        self.answering, self.threads = threading.Event(), set[str]()
+
+    def put(self, trajectory: Trajectory, frames: Frames) -> None:
+        self.threads.add(threading.current_thread().name)
+        assert self.answering.wait(HANGS_S)
+        super().put(trajectory, frames)
+
+    def items(self) -> Iterator[tuple[Path, Trajectory, Frames]]:
+        for item in super().items():
+            self.threads.add(threading.current_thread().name)
+            yield item
+
+    def remove(self, path: Path) -> None:
+        self.threads.add(threading.current_thread().name)
+        super().remove(path)
+
+
+def test_the_event_loop_turns_while_the_workers_own_disk_takes_its_time(tmp_path: Path) -> None:
+    async def scene() -> None:
+        spool, sink = SlowSpool(tmp_path), Sink()
+        outbox = Outbox(sink, lambda *_: None, capacity=9, spool=spool, deadline_s=0.01)
+        running = asyncio.create_task(outbox.run())
+        sink.close()
+        await outbox.put(make_trajectory("a"))
+        await until(lambda: bool(spool.threads))
+        for _ in range(10):
+            await asyncio.sleep(0.001)
+        assert outbox.num_spooled == 0, "it is being written all the while"
+        spool.answering.set()
+        await until(lambda: outbox.num_spooled == 1)
+        sink.open()
+        await until(lambda: outbox.num_spooled == 0)
+        outbox.finish()
+        await running
+        assert spool.threads == {"spool"}, "all work on that disk is done beside the event loop"
+
+    asyncio.run(scene())
+
+
+def test_a_disk_of_the_worker_that_does_not_answer_is_an_error_that_names_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        spool, sink = SlowSpool(tmp_path), Sink()
+        outbox = Outbox(sink, lambda *_: None, capacity=9, spool=spool, deadline_s=0.01, spool_deadline_s=0.05)
+        sink.close()
+        await outbox.put(make_trajectory("a"))
+        with pytest.raises(StoreError, match=rf"the spool in {tmp_path} did not answer within 0\.05 s") as caught:
+            await outbox.run()
+        assert "TMPDIR" in caught.value.fix
+        spool.answering.set()
+        sink.open()
+
+    asyncio.run(scene())
+
+
+def test_pictures_are_collected_when_their_trajectory_is_stored_and_not_before(tmp_path: Path) -> None:
+    async def scene() -> None:
+        made, collected = Scene(tmp_path, deadline_s=HANGS_S), list[str]()
+
+        def collect(id: str) -> dict[str, bytes]:
+            collected.append(id)
+            return {id: b"picture"}
+
+        made.sink.close()
+        running = asyncio.create_task(made.outbox.run())
+        for id in "abc":
+            await made.outbox.put(make_trajectory(id), partial(collect, id))
+        await until(lambda: made.sink.asked == 1)
+        assert collected == ["a"], "what waits for the store holds no pictures of its own"
+        made.sink.open()
+        made.outbox.finish()
+        await running
+        assert made.sink.frames == dict.fromkeys("abc", b"picture")
+
+    asyncio.run(scene())
 
 
 def test_a_spool_goes_on_counting_where_the_last_process_stopped(tmp_path: Path) -> None:

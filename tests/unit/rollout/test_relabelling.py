@@ -116,3 +116,18 @@ def test_the_id_decides_which_verdicts_are_turned_and_what_was_cut_off_keeps_its
     assert turned == [misjudged(episode, 0.2).id for episode in episodes if misjudged(episode, 0.2) != episode]
     cut = replace(episodes[0], ending=Ending.STEP_LIMIT)
     assert misjudged(cut, 1.0) is cut
+
+
+@pytest.mark.parametrize("flip", [0.0, 1.0])
+def test_a_suite_is_asked_about_known_failures_alone(flip: float) -> None:
+    asked: list[str] = []
+
+    def fitting(played: Trajectory) -> list[Task]:
+        asked.append(played.verdict.outcome)
+        return []
+
+    policy = tiny_policy()
+    one = Relabeller(fitting, policy, filter_noops=False, outcome_flip=flip, first_priority=lambda made: 1.0)
+    for success in (True, False):
+        one.relabel(decided_episode(policy, "judged", Played(success=success)))
+    assert asked == ["failure"], "by the verdict that the learner is given"

@@ -86,7 +86,7 @@ def test_bytes_that_are_no_saved_state_are_refused() -> None:
 def test_a_device_that_takes_its_time_cannot_be_stepped_by_hand() -> None:
     with pytest.raises(UsageError, match="cannot wait for it") as caught:
         drive(asyncio.sleep(0))
-    assert "run_episode" in caught.value.fix
+    assert "EventLoopThread" in caught.value.fix
 
 
 def test_it_also_steps_inside_an_event_loop_such_as_a_notebooks() -> None:

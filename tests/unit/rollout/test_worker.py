@@ -23,6 +23,7 @@ from distrl.rollout.rounds import EqualShares, LockStep, SharedRound
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.telemetry.events import read_events
 from distrl.transport.files import FileClaims
+from distrl.transport.memory import MemoryEpisodes
 from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory
 from support.rollouts import HANGS_S, LIMITS, Kept, OddPhone, Published, ScriptedPolicy, a_phone, make_parts, until
 from support.trajectories import make_trajectory
@@ -316,7 +317,7 @@ def test_what_a_hanging_store_did_not_take_is_handed_over_by_the_next_incarnatio
     again = make(tmp_path, phones=1, weights=Published(-1))
     second = run(again, lambda worker: worker.counts.episodes == left)
     assert [one.id for one in kept_by(again).trajectories] == logged(tmp_path, "finished")[:left]
-    assert (second.num_spooled, len(parts.spool)) == (0, 0)
+    assert (second.num_spooled, list(parts.spool.folder.iterdir())) == (0, [])
     gate.open()
 
 
@@ -399,11 +400,22 @@ def in_rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Worke
 
         if request.param == "equal shares":
             return replace(parts, rounds=EqualShares(ROUND, delivered))
-        return replace(
-            parts, rounds=SharedRound(ROUND, FileClaims(tmp_path / "round", "w", lifetime_s=60.0), delivered)
-        )
+        claims = FileClaims(tmp_path / "round", "w", KeptEpisodes(kept), lifetime_s=60.0)
+        return replace(parts, rounds=SharedRound(ROUND, claims))
 
     return rounds
+
+
+class KeptEpisodes(MemoryEpisodes):
+    """What a sink holds, as a store that is asked how much a version began."""
+
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self._kept = kept
+
+    def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
+        rows = self._kept.trajectories[after:]
+        return sum(trajectory.version == version for trajectory in rows), after + len(rows)
 
 
 def is_held_back(worker: Worker) -> bool:

@@ -10,13 +10,26 @@ import pytest
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
+from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.hindsight import Relabeller
 from distrl.rollout.scheduler import TaskFeed
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.tasks.judges import Attempt
 from distrl.telemetry.events import read_events
 from distrl.types import Ending, Task, Trajectory, Verdict
-from support.rollouts import HANGS_S, Kept, Page, Pages, Published, ScriptedPolicy, a_page_task, make_parts, until
+from support.rollouts import (
+    DEAF_S,
+    HANGS_S,
+    Kept,
+    Page,
+    Pages,
+    Published,
+    ScriptedPolicy,
+    a_page_task,
+    ignore_cancellation,
+    make_parts,
+    until,
+)
 
 
 class SlowJudge:
@@ -137,7 +150,7 @@ def test_no_more_are_judged_at_once_than_allowed_and_new_episodes_wait_and_say_w
             return worker.counts.episodes >= 12
 
         await play(parts, all_wait)
-        assert set(said[-10:]) == {"the judge: 3 episodes wait for their verdict"}
+        assert set(said[-10:]) == {"the judge: 7 episodes wait for their verdict"}, "three, and one of each device"
         assert len(set(played[-10:])) == 1, "nothing was played meanwhile"
         assert judge.most == 3
         assert len({one.id for one in kept_by(parts)}) == len(kept_by(parts)) >= 12
@@ -265,3 +278,64 @@ def test_a_store_that_failed_is_not_waited_for_by_verdicts(tmp_path: Path) -> No
     parts.sink.on_add = refuse
     with pytest.raises(StoreError, match="the disk is full"):
         asyncio.run(play(parts, lambda worker: False))
+
+
+class DeafJudge:
+    """A judge that does not heed its cancellation."""
+
+    async def judge(self, attempt: Attempt) -> Verdict:
+        await ignore_cancellation()
+        return Verdict(outcome="success", progress=1.0)
+
+
+def test_a_judge_that_does_not_heed_its_deadline_holds_up_nobody(tmp_path: Path) -> None:
+    async def scene() -> None:
+        parts = make(tmp_path, pages=2, judge=DeafJudge(), judge_deadline_s=0.02, judge_at_once=2)
+        async with asyncio.timeout(0.5 * DEAF_S):
+            worker = await play(parts, lambda worker: worker.counts.episodes >= 8)
+        assert worker.counts.unjudged == worker.counts.episodes == len(kept_by(parts))
+        assert {one.verdict.outcome for one in kept_by(parts)} == {"unknown"}
+
+    asyncio.run(scene())
+
+
+def test_a_part_of_a_worker_that_does_not_heed_its_cancellation_is_named_and_left(tmp_path: Path) -> None:
+    async def scene() -> None:
+        parts = make(tmp_path, cancel_deadline_s=0.05)
+
+        class DeafBatcher(Batcher):
+            async def run(self) -> None:
+                try:
+                    await super().run()
+                finally:
+                    await ignore_cancellation()
+
+        weights = Published()
+        batching = Batching(batch_size=64, batch_wait_s=0.0, temperature=1.0, seed=0)
+        batcher = DeafBatcher(ScriptedPolicy(), weights, batching)
+        parts = replace(parts, batcher=batcher, tools=replace(parts.tools, decide=batcher.decide))
+        async with asyncio.timeout(0.5 * DEAF_S):
+            await play(parts, lambda worker: worker.counts.episodes >= 3)
+        assert [event["task"] for event in events(tmp_path, "not_ended")] == ["decisions"]
+        assert len(kept_by(parts)) >= 3
+
+    asyncio.run(scene())
+
+
+def test_finished_episodes_that_wait_for_the_judge_are_kept_when_something_else_fails(tmp_path: Path) -> None:
+    async def scene() -> None:
+        judge = SlowJudge()
+        parts = make(tmp_path, pages=4, judge=judge, judge_at_once=1)
+        worker = Worker(parts)
+        working = asyncio.create_task(worker.run())
+        await until(lambda: len(events(tmp_path, "finished")) == 5)  # one is judged, and one of each device waits
+        await until(lambda: not worker.num_playing)
+        worker._failed.set_exception(ZeroDivisionError("a bug elsewhere"))
+        await asyncio.sleep(0.02)
+        judge.answering.set()
+        with pytest.raises(ZeroDivisionError, match="a bug elsewhere"):
+            await working
+        assert {one.id for one in kept_by(parts)} == {event["id"] for event in events(tmp_path, "finished")}
+        assert len(kept_by(parts)) == 5
+
+    asyncio.run(scene())

@@ -6,15 +6,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
+from distrl.devices.base import TimeScales
 from distrl.devices.sim.conditions import RESET_S, SLOW_FACTOR, STALL_S
+from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S
 from distrl.rollout.rounds import EqualShares, NoRounds, Rounds, SharedRound
-from distrl.runtime.factory import episode_limits, make_devices, make_fitting, make_rounds, prepare_torch
+from distrl.runtime.factory import (
+    claim_lifetime_s,
+    episode_limits,
+    make_devices,
+    make_fitting,
+    make_rounds,
+    prepare_torch,
+)
 from distrl.tasks.base import find_suite
-from distrl.types import Value
+from distrl.types import Split, Task, Value
 from support.roles import a_context
+from support.rollouts import Page, Pages, a_page_task
 from support.strays import strays
 from support.trajectories import make_trajectory
 
@@ -36,7 +47,7 @@ def rounds_of(folder: Path, worker: str, **changes: Value) -> Rounds:
     settings = config(learner__round_episodes=8, **changes)
     context = a_context(worker, folder, settings)
     context.transport.episodes.add(make_trajectory("by-another", version=0), {})  # by worker w0
-    made = make_rounds(context, make_devices(settings, worker))
+    made = make_rounds(context, make_devices(settings, worker), find_suite(settings.tasks))
     granted = len(made.claim(0, 100))
     assert granted == {NoRounds: 100, EqualShares: 3, SharedRound: 7}[type(made)]
     return made
@@ -47,6 +58,22 @@ def test_the_mode_decides_who_plays_how_much(tmp_path: Path) -> None:
     assert isinstance(rounds_of(tmp_path, "worker-0", learner__mode="sync"), SharedRound)
     assert isinstance(rounds_of(tmp_path, "worker-0", learner__mode="sync", rollout__lockstep=True), EqualShares)
     assert isinstance(rounds_of(tmp_path, "worker-0", rollout__lockstep=True), NoRounds)
+
+
+class Patient(Pages):
+    """A suite in which one task may take long."""
+
+    def task(self, split: Split, index: int) -> Task:
+        return replace(a_page_task(index), max_s=5000.0 if index == 7 else 0.0)
+
+
+def test_a_claim_lives_as_long_as_the_longest_attempt_that_its_suite_and_its_devices_allow() -> None:
+    usual = claim_lifetime_s(config(), [Page()], Pages())
+    waits_s = 4 * config().judge.deadline_s + 2 * (2 * STORE_DEADLINE_S + SPOOL_DEADLINE_S)
+    assert usual > Page().times.episode_s + waits_s
+    assert claim_lifetime_s(config(), [Page()], Patient()) == usual + 5000.0 - Page().times.episode_s
+    slow_to_boot = Page(times=TimeScales(boot_s=3600.0))
+    assert claim_lifetime_s(config(), [Page(), slow_to_boot], Pages()) > 3600.0 + waits_s
 
 
 def limits(**changes: Value) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +17,10 @@ from msgspec.structs import replace
 from distrl.config.schema import RuntimeConfig
 from distrl.errors import DistrlError, RoleCrashed
 from distrl.runtime.base import RoleStatus
-from distrl.runtime.local import LocalRuntime
+from distrl.runtime.local import LocalRuntime, _Role
 from distrl.runtime.run_folder import RunFolder
 from distrl.telemetry.events import read_events
+from distrl.telemetry.heartbeat import Heartbeat
 
 ROLE = """
 import os, signal, sys, time
@@ -33,7 +35,7 @@ heartbeat = HeartbeatWriter(FileHeartbeats(folder).beat, "worker-0", interval_s=
 if behaviour == "crashes":
     sys.exit(7)
 if behaviour == "crashes-after-progress":
-    heartbeat.figures.update(progress=3.0, busy_s=2.5)
+    heartbeat.figures.update(progress=3.0, busy_s=2.5, device_s=5.0)
     heartbeat.doing("playing")
     sys.exit(7)
 if behaviour == "gives-up":
@@ -42,6 +44,15 @@ if behaviour == "gives-up":
 if behaviour == "gives-up-and-hangs":
     os.write(int(flags[flags.index("--exit-reason") + 1]), b"the store took over 60 s")
     signal.pause()
+if behaviour in ("has-a-child", "leaves-a-child"):
+    child = os.fork()
+    if not child:
+        while True:
+            signal.pause()
+    (folder / "child.new").write_text(str(child))
+    (folder / "child.new").rename(folder / "child")
+    if behaviour == "leaves-a-child":
+        sys.exit(7)
 if behaviour == "quits":
     sys.exit(0)
 heartbeat.doing("thinking hard")
@@ -64,7 +75,7 @@ class Clock:
         self.ahead_s = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.ahead_s
+        return time.monotonic() + self.ahead_s
 
 
 class Scene:
@@ -95,6 +106,12 @@ class Scene:
             assert time.monotonic() < until_s, self.status
             self.runtime.supervise()
             time.sleep(0.005)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, in which the supervisor looks as often as ever."""
+        for _ in range(round(2 * seconds)):
+            self.clock.ahead_s += 0.5
+            self.runtime.supervise()
 
     def deaths(self) -> list[dict[str, object]]:
         return [dict(event) for event in read_events(self.run.log("supervisor")) if event["event"] == "died"]
@@ -134,14 +151,197 @@ def test_a_silent_role_is_named_with_what_it_was_doing_and_started_again(tmp_pat
         made.runtime.supervise()
         assert made.runtime.restarts() == 0
         made.behaviour = "steady"
-        made.clock.ahead_s = 31.0
-        made.runtime.supervise()
-        assert "while thinking hard" in str(made.deaths()[0]["why"])
-        assert "silent for 31 s" in made.status.note
-        made.clock.ahead_s = 32.0
-        made.supervise_until(lambda: made.status.alive)
-        made.clock.ahead_s = 0.0  # or the heartbeats of the new one, in true time, would look old as well
+        made.pass_time(29.0)
+        assert made.deaths() == []
+        made.pass_time(2.0)
+        (death,) = made.deaths()
+        assert death["why"] == "silent for 30 s while thinking hard (runtime.silent_after_s)"
         made.supervise_until(lambda: made.says("playing"))
+
+
+class StaleHeartbeats:
+    """What an earlier session left, by a process whose number was given out again."""
+
+    def __init__(self, made: Scene) -> None:
+        self._roles = made.runtime._roles
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        raise AssertionError
+
+    def last(self, role: str) -> Heartbeat | None:
+        process = self._roles[role].process if role in self._roles else None
+        return Heartbeat(
+            role=role, pid=process.pid if process else 0, phase="doing", what="playing", since_s=0.0, beat_s=5.0,
+            incarnation=3, figures={"busy_s": 100.0, "device_s": 100.0, "progress": 7.0},
+        )  # fmt: skip
+
+
+def test_the_heartbeat_of_an_earlier_process_with_the_same_number_is_not_the_roles_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Scene(tmp_path, "falls-silent", replace(QUICK, silent_after_s=5.0, start_grace_s=60.0))
+    monkeypatch.setattr(made.runtime, "_heartbeats", StaleHeartbeats(made))
+    try:
+        made.runtime.start(("worker-0",))
+        assert (made.runtime.busy_s(), made.status.heartbeat) == (0.0, None)
+        made.pass_time(10.0)
+        assert made.deaths() == [], "it is still starting"
+    finally:
+        made.runtime.stop()
+
+
+def test_a_silent_role_is_named_within_three_seconds(tmp_path: Path) -> None:
+    with scene(tmp_path, "falls-silent") as made:
+        made.supervise_until(lambda: made.says("thinking hard"))
+        made.runtime.supervise()
+        made.pass_time(2.0)
+        assert (made.status.note, made.status.alive) == ("", True)
+        made.pass_time(1.0)
+        assert (made.status.note, made.status.alive) == ("silent for 3 s", True)
+        assert made.deaths() == []
+
+
+def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp_path: Path) -> None:
+    with scene(tmp_path, "falls-silent") as made:
+        made.supervise_until(lambda: made.says("thinking hard"))
+        made.clock.ahead_s += 3600.0
+        made.runtime.supervise()
+        made.runtime.supervise()
+        assert (made.status.note, made.deaths()) == ("", [])
+
+
+def test_a_role_that_is_long_in_starting_is_told_of_with_its_setting(tmp_path: Path) -> None:
+    with scene(tmp_path, "gives-up-and-hangs", replace(QUICK, start_grace_s=5.0)) as made:
+        made.supervise_until(lambda: made.status.heartbeat is not None)
+        os.read(made.runtime._roles["worker-0"].reason_pipe, 100)  # as if it had said nothing
+        made.pass_time(4.0)
+        assert made.status.note == "", "loading takes its time"
+        made.pass_time(3.0)
+        assert "while starting (runtime.start_grace_s)" in str(made.deaths()[0]["why"])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def child_of(made: Scene) -> int:
+    """What a role with a child has written down of it."""
+    file = made.run.heartbeats / "child"
+    made.supervise_until(lambda: file.exists() and bool(file.read_text()))
+    return int(file.read_text())
+
+
+def test_a_role_is_killed_with_all_that_it_has_started(tmp_path: Path) -> None:
+    with scene(tmp_path, "has-a-child") as made:
+        child = child_of(made)
+        assert is_alive(child)
+        made.runtime.kill("worker-0", "it did not end in time")
+        made.supervise_until(lambda: not is_alive(child))
+
+
+def test_what_a_role_that_died_has_left_running_ends_and_holds_nobody_up(tmp_path: Path) -> None:
+    with scene(tmp_path, "leaves-a-child") as made:
+        child = child_of(made)  # it holds the pipe for exit reasons open
+        started_s = time.monotonic()
+        made.supervise_until(lambda: len(made.deaths()) >= 1)
+        assert time.monotonic() - started_s < 20.0
+        assert made.deaths()[0]["why"] == "exit code 7"
+        made.supervise_until(lambda: not is_alive(child))
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The process groups that were sent a signal, in order."""
+    groups, send = list[int](), os.killpg
+
+    def note(group: int, number: int) -> None:
+        groups.append(group)
+        send(group, number)
+
+    monkeypatch.setattr(os, "killpg", note)
+    return groups
+
+
+@pytest.mark.parametrize("behaviour", ["steady", "gives-up", "crashes"])
+def test_a_process_group_that_is_gone_is_sent_no_signal_again(
+    tmp_path: Path, behaviour: str, signalled: list[int]
+) -> None:
+    with scene(tmp_path, behaviour, replace(QUICK, max_restarts=0)) as made:
+        process = made.runtime._roles["worker-0"].process
+        assert process is not None
+        if behaviour == "steady":
+            made.supervise_until(lambda: made.says("playing"))
+            made.runtime.ask_to_finish("worker-0", needed=False)
+            made.supervise_until(lambda: made.runtime.ended("worker-0"))
+        else:
+            with pytest.raises(DistrlError):
+                made.supervise_until(lambda: False)
+        assert signalled == [process.pid], "what it may have left running"
+        made.runtime.kill("worker-0", "it did not end in time")
+        made.runtime.stop()
+        made.runtime.stop()
+        assert signalled == [process.pid], "by now the number may be another's"
+
+
+def test_a_group_that_is_anothers_by_now_stops_nobody_from_ending_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError
+
+    with scene(tmp_path, "quits") as made:
+        process = made.runtime._roles["worker-0"].process
+        assert process is not None
+        process.wait(PATIENCE_S)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "killpg", refuse)
+            made.runtime.stop()
+
+
+def test_what_a_role_left_running_ends_with_it_where_it_died_before_it_was_killed(tmp_path: Path) -> None:
+    with scene(tmp_path, "leaves-a-child") as made:
+        process = made.runtime._roles["worker-0"].process
+        assert process is not None
+        process.wait(PATIENCE_S)
+        child = int((made.run.heartbeats / "child").read_text())
+        made.runtime.kill("worker-0", "it did not end in time")
+        wait_for(lambda: not is_alive(child))
+
+
+def test_a_pipe_that_someone_else_holds_open_is_not_waited_for() -> None:
+    role, (role_end, other_end) = _Role("worker-0"), os.pipe()
+    os.set_blocking(role_end, False)
+    role.reason_pipe = role_end
+    assert role.exit_reason() == ""
+    os.close(other_end)
+
+
+def test_a_stopped_process_that_an_earlier_supervisor_left_is_woken_so_that_it_can_end(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    code = "import sys, time; from pathlib import Path; from distrl.runtime.run_folder import take\nlock = take(Path(sys.argv[1]), wait_s=0.0, what='it'); print('held', flush=True); time.sleep(60.0)"
+    command = [sys.executable, "-c", code, str(run.lock("worker-0")), "distrl.runtime.role"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as left:
+        assert left.stdout is not None
+        left.stdout.readline()
+        left.send_signal(signal.SIGSTOP)
+        wait_for(lambda: state_of(left.pid) == "T")
+        with scene(tmp_path, "steady"):
+            wait_for(lambda: state_of(left.pid) != "T")
+        left.kill()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0]
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
 
 
 def test_the_back_off_doubles_with_each_death_in_a_row(tmp_path: Path) -> None:
@@ -168,6 +368,7 @@ def test_progress_ends_the_row_of_deaths(tmp_path: Path) -> None:
         made.supervise_until(lambda: made.runtime.restarts() == 4)
         assert {death["again_in_s"] for death in made.deaths()} == {0.001}
         assert made.runtime.busy_s() >= 4 * 2.5  # the device time of earlier incarnations counts
+        assert made.runtime.device_s() == 2 * made.runtime.busy_s()
 
 
 def test_too_many_deaths_in_a_row_end_the_run_and_name_what_to_read(tmp_path: Path) -> None:
@@ -189,9 +390,8 @@ def test_a_role_that_gives_up_ends_the_run_with_its_reason_and_its_code(tmp_path
 def test_a_role_that_gives_up_and_then_hangs_is_heard_all_the_same(tmp_path: Path) -> None:
     with scene(tmp_path, "gives-up-and-hangs") as made:
         made.supervise_until(lambda: made.status.heartbeat is not None)
-        made.clock.ahead_s = 120.0
         with pytest.raises(DistrlError, match="worker-0: the store took over 60 s"):
-            made.supervise_until(lambda: False)
+            made.pass_time(120.0)
         assert made.runtime.restarts() == 0
 
 
@@ -237,3 +437,18 @@ def test_a_role_that_does_not_end_is_killed(tmp_path: Path) -> None:
         assert made.runtime.ended("worker-0")
         assert not made.status.alive
         assert read_events(made.run.log("supervisor"))[-1]["why"] == "it did not end in time"
+
+
+def test_roles_are_told_where_to_spool_and_an_empty_folder_does_not_stay(tmp_path: Path) -> None:
+    made = Scene(tmp_path, "steady")
+    made.runtime.start(("worker-0",))
+    try:
+        process = made.runtime._roles["worker-0"].process
+        assert process is not None
+        words = [str(word) for word in process.args]  # type: ignore[union-attr]
+        spools = Path(words[words.index("--spools") + 1])
+        assert spools.is_dir()
+        assert str(spools) in made.run.spools.read_text()
+    finally:
+        made.runtime.stop()
+    assert not spools.exists()

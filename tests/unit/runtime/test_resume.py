@@ -18,7 +18,7 @@ from distrl.runtime.run_folder import RunFolder, create_run
 from distrl.runtime.session import is_over
 from distrl.runtime.summary import summarise
 from distrl.telemetry.events import read_events
-from distrl.transport.files import BudgetUsed
+from distrl.transport.base import BudgetUsed
 from distrl.types import Value
 
 
@@ -133,6 +133,44 @@ def test_a_run_may_move_to_another_processor_and_vary_its_pictures_otherwise_but
     }.items():
         with pytest.raises(UsageError, match=f"{key} was .* cannot change"):
             settings_to_resume(run, {key: value})
+
+
+OWN = """
+from typing import ClassVar
+import msgspec
+
+
+class Options(msgspec.Struct, frozen=True):
+    may_change: ClassVar[tuple[str, ...]] = ("step_s",)
+    step_s: float = 1.0
+    floor: int = 0
+
+
+def make(settings: Options, *context): ...
+"""
+
+
+@pytest.mark.parametrize("table", ["devices", "tasks", "judge", "policy"])
+def test_options_of_a_plug_in_are_fixed_but_for_those_that_it_says_may_change(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plugged_in.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    key = "tasks.suite" if table == "tasks" else f"{table}.kind"
+    config = load_config(None, {"run.root": str(tmp_path), key: "plugged_in:make", f"{table}.options.floor": 1})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    adopt(run, config)
+    changed = settings_to_resume(run, {f"{table}.options.step_s": "2"})
+    assert getattr(changed, table).options == {"floor": 1, "step_s": 2}
+    with pytest.raises(UsageError, match=rf"{table}\.options\.floor was 1 .* cannot change"):
+        settings_to_resume(run, {f"{table}.options.floor": "2"})
+
+
+def test_options_of_an_algorithm_of_ones_own_may_change_as_those_of_built_in_ones_do(tmp_path: Path) -> None:
+    config = load_config(None, {"run.root": str(tmp_path), "algorithm.kind": "no.where:Mine"})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    adopt(run, config)
+    assert settings_to_resume(run, {"algorithm.options.rate": "2"}).algorithm.options == {"rate": 2}
 
 
 def test_the_command_line_says_so_in_a_few_lines(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
 
 from distrl.config.schema import Config
 from distrl.evaluation.report import Report
+from distrl.rollout.outbox import Spool
 from distrl.runtime.base import RoleContext
 from distrl.runtime.evaluator_role import Evaluator
 from distrl.runtime.factory import make_policy
 from distrl.runtime.learner_role import learn
+from distrl.runtime.role import run_role
 from distrl.runtime.worker_role import collect
+from distrl.transport.base import Transport
+from distrl.transport.files import FileLayout, FileTransport
 from distrl.transport.memory import MemoryTransport
+from support import shared
 from support.learners import make_version, small_config
 from support.roles import a_context
 from support.rollouts import HANGS_S
+from support.runs import wait_until
+from support.trajectories import make_trajectory
 
 FAST: dict[str, Any] = {
     "tasks": {"suite": "sim-start", "max_oracle_steps": 4},
@@ -42,9 +50,7 @@ def config(**sections: dict[str, object]) -> Config:
     return small_config(**{**FAST, **sections})
 
 
-def role(
-    name: str, folder: Path, settings: Config, transport: MemoryTransport, until: Callable[[], bool]
-) -> RoleContext:
+def role(name: str, folder: Path, settings: Config, transport: Transport, until: Callable[[], bool]) -> RoleContext:
     """A role that comes to its end once something holds."""
     return replace(a_context(name, folder, settings, transport=transport), stopping=until)
 
@@ -62,6 +68,43 @@ def test_a_worker_stores_episodes_in_memory_with_the_weights_that_it_found_there
     assert last is not None
     assert last.figures["episodes"] == transport.episodes.stats().episodes
     assert not (tmp_path / "experience").exists()
+
+
+def test_a_runtime_runs_a_worker_by_its_name_and_it_takes_over_what_others_have_left(tmp_path: Path) -> None:
+    transport, settings = MemoryTransport(), config()
+    transport.weights.publish(make_policy(settings), make_version(4))
+    left = tmp_path / "spools" / "worker-9"
+    Spool(left, capacity=9).put(make_trajectory("left"), {})
+    context = role("worker-0", tmp_path, settings, transport, lambda: transport.episodes.stats().episodes >= 2)
+    run_role(replace(context, left_spools=lambda: iter([left]), log=transport.events.log("worker-0")))
+    assert transport.episodes.read("left") == make_trajectory("left")
+    assert {row.worker for row in transport.episodes.after(0, 1000)} == {"w0", "worker-0"}
+    assert not left.exists()
+    taken = [event for event in transport.events.read("worker-0") if event["event"] == "spools_taken_over"]
+    assert [event["episodes"] for event in taken] == [1]
+
+
+def test_spools_that_cannot_be_taken_over_stop_no_worker(tmp_path: Path) -> None:
+    def look() -> Iterator[Path]:
+        raise OSError("the disk does not answer")
+
+    transport, settings = MemoryTransport(), config()
+    transport.weights.publish(make_policy(settings), make_version(4))
+    context = role("worker-0", tmp_path, settings, transport, lambda: transport.episodes.stats().episodes >= 2)
+    collect(replace(context, left_spools=look, log=transport.events.log("worker-0")))
+    assert [event["why"] for event in transport.events.read("worker-0") if event["event"] == "spools_left"] == [
+        "the disk does not answer"
+    ]
+
+
+def test_a_worker_says_how_long_its_devices_worked_and_how_long_they_could_have(tmp_path: Path) -> None:
+    transport, settings, beats = MemoryTransport(), config(), iter(range(1000))
+    transport.weights.publish(make_policy(settings), make_version(4))
+    collect(role("worker-0", tmp_path, settings, transport, lambda: next(beats) >= 3))
+    last = transport.heartbeats.last("worker-0")
+    assert last is not None
+    assert 0.0 < last.figures["busy_s"] <= last.figures["device_s"]
+    assert last.figures["device_s"] <= settings.devices.per_worker * 60.0
 
 
 def test_the_learner_learns_from_memory_and_publishes_and_saves_there(tmp_path: Path) -> None:
@@ -132,6 +175,9 @@ def test_the_evaluator_reports_to_memory(tmp_path: Path) -> None:
     version = transport.weights.publish(make_policy(settings), make_version(2))
     context = a_context("evaluator", tmp_path, settings, transport=transport)
     Evaluator(context).evaluate(version, 3, name="v000002")
+    last = transport.heartbeats.last("evaluator")
+    assert last is not None
+    assert last.what.startswith("evaluating version 2 (v000002): ")
     report = transport.reports.held["v000002"]
     assert isinstance(report, Report)
     assert (report.n, report.policy_version, report.unknown) == (3, 2, 0)
@@ -145,3 +191,30 @@ def test_a_version_that_is_gone_is_skipped_where_there_are_newer_ones(tmp_path: 
     transport.weights.publish(policy, make_version(2))
     Evaluator(a_context("evaluator", tmp_path, settings, transport=transport)).evaluate(old, 1, name="v000001")
     assert transport.reports.held == {}
+
+
+def test_a_worker_and_the_evaluator_take_turns_on_the_same_phones(tmp_path: Path) -> None:
+    settings = config(devices={"kind": "support.shared:make_phones", "per_worker": 2})
+    transport, evaluated = FileTransport(FileLayout(tmp_path / "run")), threading.Event()
+    version = transport.weights.publish(make_policy(settings), make_version(1))
+    context = role("worker-0", tmp_path, settings, transport, evaluated.is_set)
+    working = threading.Thread(target=collect, args=(context,))
+    shared.CALLS.clear()
+    working.start()
+    wait_until(lambda: transport.episodes.stats().episodes >= 3)
+    other = FileTransport(FileLayout(tmp_path / "run"))
+    try:
+        Evaluator(a_context("evaluator", tmp_path, settings, transport=other)).evaluate(version, 20, name="after")
+    finally:
+        evaluated.set()
+        working.join(HANGS_S)
+    report = msgspec.json.decode(other.reports.read("after") or b"", type=Report)
+    assert (report.n, report.unknown) == (20, 0)
+    playing: dict[str, str] = {}
+    for device, owner, method in shared.CALLS:
+        if method == "reset":
+            playing[device] = owner
+        assert playing[device] == owner, "someone else was in the middle of an episode"
+    turns = [owner for _, owner, method in shared.CALLS if method == "reset"]
+    first, last = turns.index("evaluator"), len(turns) - turns[::-1].index("evaluator")
+    assert turns[first:last].count("worker-0") >= 5, "the worker plays on while an evaluation is under way"

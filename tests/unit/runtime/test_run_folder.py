@@ -13,10 +13,12 @@ import pytest
 from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.config.schema import Config
-from distrl.errors import StoreError
+from distrl.errors import ConfigError, StoreError
 from distrl.runtime import run_folder
-from distrl.runtime.run_folder import FORMAT, create_run, disk_errors, open_run
-from distrl.transport.files import BudgetUsed, read_budget
+from distrl.runtime.resume import adopt
+from distrl.runtime.run_folder import FORMAT, RunFolder, create_run, disk_errors, open_run
+from distrl.transport.base import BudgetUsed
+from distrl.transport.files import FileBudget
 
 NOW = datetime(2026, 5, 4, 12, 30, 15)
 
@@ -74,9 +76,10 @@ def test_a_folder_of_runs_is_answered_with_its_newest(tmp_path: Path) -> None:
     assert caught.value.expected == f"one of {newest}, … (8 in all)"
 
 
-def test_without_any_run_none_is_named(tmp_path: Path) -> None:
+def test_without_any_run_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # whoever has trained here has runs/
     with pytest.raises(StoreError, match="a folder that `distrl train` made") as caught:
-        open_run(tmp_path)
+        open_run(tmp_path / "runs" / "none")
     assert caught.value.fix == "start a run with `distrl train`"
 
 
@@ -87,14 +90,22 @@ def test_only_what_the_owner_of_a_disk_can_mend_is_called_a_store_error(tmp_path
         raise ConnectionResetError(errno.ECONNRESET, "a bug")
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_with_the_fix(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(StoreError, match=r"metrics\.jsonl: Is a directory") as caught, disk_errors(tmp_path):
+        (tmp_path / "metrics.jsonl").open("ab")
+    assert caught.value.fix == "move the folder away that stands where a file should be"
+
+
 def test_the_budget_that_was_used_is_read_back_and_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "budget.json"
-    assert read_budget(path) == BudgetUsed()
+    assert FileBudget(path).read() == BudgetUsed()
     path.write_text('{"wall_s": 3.5, "restarts": 2}')
-    assert read_budget(path) == BudgetUsed(wall_s=3.5, restarts=2)
-    path.write_text('{"wall_s": ')
-    with pytest.raises(StoreError, match="remove"):
-        read_budget(path)
+    assert FileBudget(path).read() == BudgetUsed(wall_s=3.5, restarts=2)
+    for damaged in ('{"wall_s": ', '{"songs": 3}'):
+        path.write_text(damaged)
+        with pytest.raises(StoreError, match="remove"):
+            FileBudget(path).read()
 
 
 # --- the format
@@ -133,3 +144,41 @@ def test_every_verb_refuses_a_run_of_another_format(
     assert f"has run-folder format 1, and this distrl reads format {FORMAT}" in said
     assert len(said.splitlines()) <= 15
     assert sorted(path.name for path in run.path.iterdir()) == before, "nothing was touched"
+
+
+def begun(root: Path) -> RunFolder:
+    """A run that has had a session."""
+    run = create_run(in_root(root), now=NOW)
+    adopt(run, run.config())
+    return run
+
+
+@pytest.mark.parametrize("content", [b"[run\n", b"\xff\xfe", b"a = " + b"[" * 3000])
+def test_damaged_settings_of_a_run_are_brought_back_from_its_last_session(tmp_path: Path, content: bytes) -> None:
+    run = begun(tmp_path)
+    run.config_file.write_bytes(content)
+    with pytest.raises(StoreError) as caught:
+        run.config()
+    assert caught.value.fix.startswith(f"cp {run.session_file} {run.config_file}")
+    run.session_file.unlink()
+    with pytest.raises(StoreError, match="from a copy of the run"):
+        run.config()
+
+
+@pytest.mark.parametrize("content", [b"", b"[run\n", b"[run]\nname = 'sim'\n", b"[run]\nseed = -1\n"])
+def test_a_damaged_session_is_not_taken_for_a_change_of_settings(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = begun(tmp_path)
+    run.session_file.write_bytes(content)
+    assert main(["train", "--resume", str(run.path)]) == 2
+    message = capsys.readouterr().err
+    assert f"rm {run.session_file}" in message
+    assert len(message.splitlines()) <= 4
+
+
+def test_an_edit_of_a_run_that_does_not_fit_is_answered_like_that_of_any_file(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    run.config_file.write_text(run.config_file.read_text().replace("seed = 4", "sed = 4"))
+    with pytest.raises(ConfigError, match=r"run\.sed is no setting"):
+        run.config()

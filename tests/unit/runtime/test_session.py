@@ -1,4 +1,7 @@
-"""A session from start to summary on a runtime without processes: budget, order of the end, and who is waited for."""
+"""A session from start to summary on a runtime without processes: budget, order of the end, and who is waited for.
+
+Its transport is in memory: a session that reached around it, to the files of the run, would find nothing there.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from distrl.config.load import load_config
 from distrl.errors import RoleCrashed, StoreError
-from distrl.experience.store import ExperienceStore
+from distrl.evaluation.report import make_report
 from distrl.runtime import session as sessions
 from distrl.runtime.base import RoleStatus, Runtime
-from distrl.runtime.run_folder import RunFolder, create_run, take
+from distrl.runtime.run_folder import create_run, take
 from distrl.runtime.session import WORKER_END_S, RunSnapshot, Session
+from distrl.telemetry.events import events_of
 from distrl.telemetry.heartbeat import Heartbeat
-from distrl.transport.files import BudgetUsed, read_budget
+from distrl.transport.base import BudgetUsed
+from distrl.transport.memory import MemoryTransport
+from support.batches import tiny_policy
+from support.learners import make_version
 from support.trajectories import make_trajectory
 
 START_S = 20.0
@@ -33,12 +39,15 @@ def _short_start(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeRuntime:
     """`runtime.base.Runtime` without processes: roles play from the start and end a while after they are asked to."""
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
+    def __init__(self) -> None:
+        self.transport = MemoryTransport()
         self.now_s = 1000.0
         self.ends_after_s: dict[str, float] = {}
         """How long a role takes to end; None of them: at once."""
         self.needs_s: dict[str, float] = {}
+        self.devices_s = 0.0
+        """What the workers say of their devices' time; 0: nothing."""
+        self.doing = "playing"
         self.did: list[str] = []
         self.on_turn: Callable[[], None] = lambda: None
         self._asked_s: dict[str, float] = {}
@@ -46,8 +55,7 @@ class FakeRuntime:
 
     def start(self, roles: tuple[str, ...]) -> None:
         self.did.append(f"start {' '.join(roles)}")
-        self._run.weights.mkdir()
-        (self._run.weights / "latest.json").write_text("{}")
+        self.transport.weights.publish(tiny_policy(), make_version(4))
 
     def supervise(self) -> None:
         self.on_turn()
@@ -75,7 +83,7 @@ class FakeRuntime:
     def _status(self, role: str) -> RoleStatus:
         figures = {"needs_s": self.needs_s[role]} if role in self.needs_s and role in self._asked_s else {}
         beat = Heartbeat(
-            role=role, pid=1, phase="doing", what="playing", since_s=0.0, beat_s=self.now_s, figures=figures
+            role=role, pid=1, phase="doing", what=self.doing, since_s=0.0, beat_s=self.now_s, figures=figures
         )
         return RoleStatus(role=role, alive=role not in self._gone, restarts=0, note="", heartbeat=beat)
 
@@ -84,6 +92,9 @@ class FakeRuntime:
 
     def busy_s(self) -> float:
         return 30.0
+
+    def device_s(self) -> float:
+        return self.devices_s
 
     def stop(self) -> None:
         self.did.append("stop")
@@ -100,7 +111,7 @@ class Scene:
         given = {key.replace("__", "."): value for key, value in settings.items()}
         self.config = load_config(None, {**flags, **given})  # type: ignore[arg-type]
         self.run = create_run(self.config, now=datetime(2026, 5, 4))
-        self.runtime = FakeRuntime(self.run)
+        self.runtime = FakeRuntime()
         self.seen: list[RunSnapshot] = []
 
     def session(self) -> Session:
@@ -116,9 +127,13 @@ class Scene:
         return made
 
     def deliver(self, count: int) -> None:
-        with ExperienceStore(self.run.experience) as store:
-            for _ in range(count):
-                store.add(make_trajectory(f"e{store.count()}"))
+        episodes = self.runtime.transport.episodes
+        for _ in range(count):
+            episodes.add(make_trajectory(f"e{episodes.stats().episodes}"))
+
+    @property
+    def used(self) -> BudgetUsed:
+        return self.runtime.transport.budget.read()
 
 
 def test_a_run_ends_when_its_minutes_are_used_and_the_budget_is_written_down(tmp_path: Path) -> None:
@@ -127,7 +142,8 @@ def test_a_run_ends_when_its_minutes_are_used_and_the_budget_is_written_down(tmp
     assert summary.collect_s == pytest.approx(60.0, abs=1.5)
     assert (summary.restarts, summary.interrupted) == (3, False)
     assert summary.device_utilisation == pytest.approx(30.0 / (4 * 60.0), abs=0.02)
-    assert read_budget(scene.run.budget).collect_s == pytest.approx(60.0, abs=1.5)
+    assert scene.used.collect_s == pytest.approx(60.0, abs=1.5)
+    assert summary.policy_version == 4, "from the weights themselves"
     assert [moment.phase for moment in scene.seen][:1] == ["training"]
 
 
@@ -141,7 +157,7 @@ def test_a_run_ends_when_its_episodes_are_there(tmp_path: Path) -> None:
 def test_the_budget_of_earlier_sessions_counts(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     before = BudgetUsed(wall_s=500.0, collect_s=50.0, busy_s=7.0, device_s=200.0, restarts=2)
-    scene.run.budget.write_bytes(msgspec.json.encode(before))
+    scene.runtime.transport.budget.write(before)
     summary = scene.session().train()
     assert summary.collect_s == pytest.approx(60.0, abs=1.5)
     assert scene.runtime.now_s - 1000.0 == pytest.approx(10.0, abs=2.0), "ten seconds were left"
@@ -182,6 +198,27 @@ def test_an_evaluation_that_says_how_long_it_needs_is_waited_for(tmp_path: Path)
     scene.session().train()
     assert scene.runtime.did[-2:] == ["ended evaluator", "stop"]
     assert scene.seen[-1].phase == "evaluating"
+
+
+def test_how_long_an_evaluation_may_take_is_counted_from_its_own_beginning(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.needs_s = {"evaluator": 2 * START_S}
+    scene.runtime.ends_after_s = {"evaluator": 3.5 * START_S}
+    asked_s: list[float] = []
+
+    def work() -> None:  # it is still at an evaluation of the training when it is asked for the last one
+        if "ask evaluator (needed)" in scene.runtime.did:
+            asked_s.append(scene.runtime.now_s)
+            late = scene.runtime.now_s > asked_s[0] + 1.8 * START_S
+            scene.runtime.doing = (
+                "evaluating version 4 (after): 1 of 9"
+                if late
+                else f"evaluating version 4 (v000004): {len(asked_s)} of 9"
+            )
+
+    scene.runtime.on_turn = work
+    scene.session().train()
+    assert scene.runtime.did[-2:] == ["ended evaluator", "stop"]
 
 
 def test_an_evaluation_that_takes_longer_than_it_said_or_says_nothing_is_ended(tmp_path: Path) -> None:
@@ -232,7 +269,8 @@ def test_a_role_that_crashed_for_good_ends_the_run_and_everything_is_stopped(tmp
     with pytest.raises(RoleCrashed):
         scene.session().train()
     assert scene.runtime.did[-1] == "stop"
-    assert scene.run.budget.exists(), "what was used is written down all the same"
+    assert scene.used.wall_s >= 0.0
+    assert scene.used.restarts == 3, "what was used is written down all the same"
     take(scene.run.lock("supervisor"), wait_s=0.0, what="it").release()
 
 
@@ -248,9 +286,92 @@ def test_two_sessions_of_one_run_at_a_time_are_refused(tmp_path: Path, monkeypat
 
 def test_figures_of_an_earlier_session_are_removed_once_there_is_something_new(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.run.evaluations.mkdir()
-    (scene.run.evaluations / "after.json").write_text("{}")
+    reports = scene.runtime.transport.reports
+    reports.write("after", make_report([make_trajectory()], suite="sim-start", version=1))
     seen: list[bool] = []
-    scene.runtime.on_turn = lambda: seen.append((scene.run.evaluations / "after.json").exists())
+    scene.runtime.on_turn = lambda: seen.append(reports.has("after"))
     scene.session().train()
+    assert seen
     assert not any(seen)
+
+
+def test_claims_of_an_earlier_session_are_forgotten(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    claims = scene.runtime.transport.claims("worker-7", lifetime_s=1e9)
+    assert len(claims.take(0, 5, 5)) == 5
+    scene.session().train()
+    assert len(claims.take(0, 5, 5)) == 5
+
+
+def test_nothing_of_what_travels_is_written_to_the_folder(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.on_turn = lambda: scene.deliver(1)
+    assert scene.session().train().episodes > 0
+    written = (scene.run.experience, scene.run.weights, scene.run.budget, scene.run.claims, scene.run.evaluations)
+    assert [path.name for path in written if path.exists()] == []
+    assert scene.run.summary.exists()
+
+
+def test_utilisation_is_of_the_devices_that_the_workers_have_where_they_say(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.devices_s = 40.0  # a factory that made fewer devices than were asked for
+    assert scene.session().train().device_utilisation == pytest.approx(30.0 / 40.0)
+
+
+# --- an end that is missing something
+
+
+def test_an_evaluator_that_is_cut_off_is_told_of_and_the_run_is_not_whole(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.doing, scene.runtime.ends_after_s = "evaluating version 4 (after): 7 of 300", {"evaluator": 1e9}
+    summary = scene.session().train()
+    assert summary.cut_off == "the evaluator was cut off: it did not end in time, while evaluating version 4 (after)"
+    assert (summary.interrupted, summary.is_whole) == (False, False)
+
+
+def test_a_learner_that_is_cut_off_is_told_of_even_where_the_run_was_stopped(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.ends_after_s = {"learner": 1e9}
+    made = scene.session()
+    scene.runtime.on_turn = lambda: setattr(made, "interrupted", True)
+    summary = made.train()
+    assert summary.cut_off.startswith("the learner was cut off: it did not end in time")
+    assert summary.interrupted
+
+
+def test_an_evaluator_that_ends_without_its_report_is_told_of(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    assert "ended without its last report" in scene.session().train().cut_off
+    scene = Scene(tmp_path / "again")
+    reports, report = scene.runtime.transport.reports, make_report([make_trajectory()], suite="sim-start", version=4)
+    scene.runtime.on_turn = lambda: reports.write("after", report)
+    assert scene.session().train().is_whole
+
+
+def test_an_evaluation_that_is_stopped_on_purpose_is_no_fault(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.ends_after_s = {"evaluator": 1e9}
+    made = scene.session()
+    scene.runtime.on_turn = lambda: setattr(made, "interrupted", True)
+    assert made.train().cut_off == ""
+
+
+def test_a_damaged_report_to_compare_with_is_noticed_before_anything_starts(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.transport.reports.write("before", BudgetUsed())
+    with pytest.raises(StoreError, match=r"before\.json is damaged"):
+        scene.session().train()
+    assert scene.runtime.did == []
+
+
+def test_why_a_session_ended_early_is_written_down(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    def crash() -> None:
+        raise RoleCrashed("worker-0 died 4 times in a row", fix="read a file")
+
+    scene.runtime.on_turn = crash
+    with pytest.raises(RoleCrashed):
+        scene.session().train()
+    (ended,) = events_of(scene.run.log("supervisor"), "ended", "why")
+    assert ended["why"] == "worker-0 died 4 times in a row"

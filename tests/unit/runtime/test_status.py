@@ -14,13 +14,16 @@ from distrl.cli.main import main
 from distrl.config.load import config_hash, load_config
 from distrl.config.schema import Config
 from distrl.errors import StoreError
-from distrl.evaluation.report import make_report
+from distrl.evaluation.evaluate import nothing_played
+from distrl.evaluation.report import make_report, wilson
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder, create_run, take
 from distrl.runtime.summary import read_status, read_summary, summarise
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import HeartbeatWriter
-from distrl.transport.files import BudgetUsed, FileHeartbeats
+from distrl.transport.base import BudgetUsed
+from distrl.transport.files import FileHeartbeats
+from distrl.transport.memory import MemoryTransport
 from support.trajectories import make_trajectory
 
 # As ARCHITECTURE asks; other programs read these names.
@@ -76,9 +79,45 @@ def test_an_episode_that_was_finished_and_never_stored_is_not_lost_but_told_of(r
     log.write("finished", id="killed-before-it-was-stored")
     log.write("finished", id="stored-and-not-told")
     with ExperienceStore(run.experience) as store:
-        store.add(make_trajectory("stored-and-not-told"))
+        store.add(replace(make_trajectory("stored-and-not-told"), worker="worker-5"))
     summary = summarise(run, config, USED)
     assert (summary.lost_episodes, summary.unacknowledged_episodes) == (0, 1)
+
+
+def test_what_a_worker_without_a_log_has_lost_is_not_known(run: RunFolder, config: Config) -> None:
+    run.log("worker-1").unlink()
+    summary = summarise(run, config, USED)
+    assert (summary.lost_episodes, summary.unacknowledged_episodes, summary.device_losses) == (None, None, None)
+    assert (summary.episodes, summary.duplicate_episodes) == (3, 0)
+    assert read_summary(run) == summary
+
+
+def test_the_workers_of_another_transport_are_summed_up_from_there(run: RunFolder, config: Config) -> None:
+    transport = MemoryTransport()
+    log = transport.events.log("worker-7")
+    for number in range(2):
+        transport.episodes.add(replace(make_trajectory(f"e{number}"), worker="worker-7"))
+    for id in ("e0", "e1", "killed-before-it-was-stored"):
+        log.write("finished", id=id)
+    log.write("acknowledged", id="never-arrived", success=True)
+    log.write("device_lost", device="phone-0", why="crash")
+    summary = summarise(run, config, USED, transport)
+    assert (summary.lost_episodes, summary.unacknowledged_episodes, summary.device_losses) == (1, 1, 1)
+
+
+def test_attempts_that_a_fault_left_without_an_outcome_are_counted_beside_the_success(
+    run: RunFolder, config: Config
+) -> None:
+    assert (summarise(run, config, USED).unknown_before, summarise(run, config, USED).unknown_after) == (0, 0)
+    reports, played = run.transport(config).reports, make_trajectory("e0", success=True)
+    lost = nothing_played("e1", played.task)
+    reports.write("before", make_report([played], suite="sim-start", version=0))
+    reports.write("after", make_report([played, lost, lost], suite="sim-start", version=3))
+    summary = summarise(run, config, USED)
+    assert (summary.unknown_before, summary.unknown_after) == (0, 2)
+    assert summary.success_after == pytest.approx(1 / 3)
+    assert summary.success_after_rate == wilson(1, 3)
+    assert read_summary(run) == summary
 
 
 def test_the_updates_per_episode_are_those_that_were_made(run: RunFolder, config: Config) -> None:
@@ -126,10 +165,10 @@ def test_roles_are_alive_by_their_lock_and_not_by_a_number_that_may_be_someone_e
     HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "worker-0", interval_s=0.0).doing("playing: 4 episodes")
     heartbeat = FileHeartbeats(run.heartbeats).last("worker-0")
     assert heartbeat is not None
-    (role,) = read_status(run, now_s=heartbeat.beat_s + 30.0).roles
+    (role,) = read_status(run, now_s=heartbeat.time_s + 30.0).roles
     assert (role.alive, role.note) == (False, "last heartbeat 30 s ago")
     lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
-    (role,) = read_status(run, now_s=heartbeat.beat_s).roles
+    (role,) = read_status(run, now_s=heartbeat.time_s).roles
     lock.release()
     assert (role.alive, role.note) == (True, "")
 
@@ -166,6 +205,75 @@ def test_a_finished_run_shows_success_before_and_after(run: RunFolder, capsys: p
     assert "phones busy 95.0% of the time" in shown
     assert shown.index("success before:") < shown.index("success after:")
     assert shown.count("on 4 held-out tasks") == 2
+
+
+def damage(path: Path) -> None:
+    """Flip bits all over a file, lines ends and quotes among them."""
+    data = bytearray(path.read_bytes())
+    for at in range(3, len(data), 7):
+        data[at] ^= 1 << at % 8
+    path.write_bytes(data)
+
+
+STRAY_LINES = (
+    b'{"event":"died"}', b'{"event":"died","time_s":"soon","role":1}', b'{"time_s":1,"event":"acknowledged"}', b"[]", b"\xff\xfe",
+    b'{"time_s":1,"event":"device_lost"}', b'{"time_s":1,"event":"notice"}', b'{"time_s":1,"event":"unjudged"}',
+    b'{"time_s":1,"event":"ended"}', b'{"time_s":1,"event":["died"]}', b"null", b'{"time_s":1,"event":"died","role":"learner"}',
+)  # fmt: skip
+
+
+def test_damaged_and_stray_lines_of_logs_cost_neither_summary_nor_status(run: RunFolder, config: Config) -> None:
+    for path in run.logs.glob("worker-*.jsonl"):
+        damage(path)
+    for name in ("worker-0", "supervisor", "learner"):
+        with run.log(name).open("ab") as log:
+            log.write(b"\n".join(STRAY_LINES))
+    run.log("worker-7").mkdir()
+    summary = summarise(run, config, USED)
+    assert (summary.episodes, summary.lost_episodes) == (3, 0)
+    status = read_status(run, now_s=0.0)
+    assert (status.episodes, status.phase) == (3, "finished")
+
+
+def test_damaged_and_stray_files_cost_neither_summary_nor_status(run: RunFolder, config: Config) -> None:
+    HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "learner", interval_s=0.0)
+    run.evaluations.mkdir()
+    for folder in (run.heartbeats, run.evaluations):
+        for name in ("notes.json", "worker-x.json", "v000001 (copy).json", "after.json", "learner.json~"):
+            (folder / name).write_bytes(b"\xff rubbish")
+    (run.evaluations / "folder.json").mkdir()
+    assert summarise(run, config, USED).success_after is None
+    status = read_status(run, now_s=0.0)
+    assert [role.role for role in status.roles if role.heartbeat] == ["learner"]
+    assert any("after.json is damaged" in notice for notice in status.notices)
+
+
+def test_a_role_that_lives_and_says_nothing_is_named_within_three_seconds(run: RunFolder) -> None:
+    HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "worker-0", interval_s=0.0).doing("playing: 16 episodes")
+    heartbeat = FileHeartbeats(run.heartbeats).last("worker-0")
+    assert heartbeat is not None
+    lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
+    for silent_s, note in ((1.0, ""), (3.0, "silent for 3 s"), (4000.0, "silent for 4000 s")):
+        (role,) = read_status(run, now_s=0.0, clock=lambda s=silent_s: heartbeat.beat_s + s).roles  # type: ignore[misc]
+        assert (role.alive, role.note) == (True, note)
+    lock.release()
+
+
+def test_why_a_run_ended_is_told_until_it_goes_on(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    log = EventLog(run.log("supervisor"))
+    log.write("session")
+    assert read_status(run, now_s=0.0).cause == ""
+    log.write("ended", why="worker-0: the disk is full")
+    assert read_status(run, now_s=0.0).cause == "worker-0: the disk is full"
+    assert main(["status", str(run.path)]) == 0
+    assert "ended by: worker-0: the disk is full" in capsys.readouterr().out
+    log.write("session")
+    assert read_status(run, now_s=0.0).cause == ""
+
+
+def test_a_run_whose_end_is_missing_something_is_not_finished(run: RunFolder, config: Config) -> None:
+    summarise(run, config, USED, cut_off="the evaluator was cut off: it did not end in time")
+    assert read_status(run, now_s=0.0).phase == "stopped"
 
 
 def test_the_last_troubles_are_told_in_order(run: RunFolder) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from distrl.rollout.episode import attempt_of, with_verdict
 from distrl.tasks.judges import LAST_SCREENS, Attempt, AutoJudge, Judge, RewardJudge, find_judge, judge_attempt
 from distrl.tasks.sim.judge import SimJudge
 from distrl.types import CustomCheck, Ending, EndState, Finish, RewardCheck, SimCheck, SimEnd, Task, Verdict
+from support.rollouts import DEAF_S, ignore_cancellation
 from support.trajectories import TASK, make_step, make_trajectory
 
 PAID = replace(TASK, check=RewardCheck(at_least=2.0))
@@ -163,6 +166,22 @@ def test_a_timeout_inside_a_judge_is_told_from_its_deadline() -> None:
         raise TimeoutError("its own")
 
     assert judged(Odd(fail), attempt()).reason == "the judge failed: TimeoutError: its own"
+
+
+def test_a_judge_that_does_not_heed_its_deadline_is_left_and_its_late_success_is_discarded() -> None:
+    began_s = time.monotonic()
+    found = judged(Odd(ignore_cancellation), attempt(), 0.01)
+    assert found == Verdict(outcome="unknown", reason="the judge took over 0.01 s")
+    assert time.monotonic() - began_s < 0.5 * DEAF_S
+
+
+def test_a_judge_that_answers_when_it_is_cancelled_has_no_say() -> None:
+    async def wait_for_ever() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    found = judged(Odd(wait_for_ever), attempt(), 0.01)
+    assert found == Verdict(outcome="unknown", reason="the judge took over 0.01 s")
 
 
 def test_whoever_is_cancelled_is_not_judged() -> None:

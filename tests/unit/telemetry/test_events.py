@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distrl.telemetry.events import EventLog, read_events
+from distrl.telemetry.events import EventLog, events_of, read_events
 
 
 def test_events_come_back_in_order_with_their_time(tmp_path: Path) -> None:
@@ -48,3 +48,23 @@ def test_a_line_that_a_kill_cut_off_is_skipped(tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert read_events(tmp_path / "none.jsonl") == []
+
+
+def test_a_log_whose_last_line_was_cut_off_loses_nothing_that_comes_later(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    EventLog(path).write("one")
+    with path.open("ab") as file:
+        file.write(b'{"time_s": 1, "eve')
+    EventLog(path).write("two")
+    EventLog(path).write("three")
+    assert [event["event"] for event in read_events(path)] == ["one", "two", "three"]
+    assert path.read_bytes().count(b"\n\n") == 0
+
+
+def test_events_are_found_by_name_and_only_with_all_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    log = EventLog(path, clock=lambda: 1.0)
+    log.write("died", role="learner")
+    log.write("died", role="worker-0", why="exit code 7")
+    log.write("started", role="worker-0", why="")
+    assert [event["role"] for event in events_of(path, "died", "role", "why")] == ["worker-0"]

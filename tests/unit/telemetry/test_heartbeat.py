@@ -34,6 +34,17 @@ def test_a_role_is_heard_of_as_soon_as_it_lives(tmp_path: Path) -> None:
     )
 
 
+def test_every_beat_says_which_incarnation_of_the_role_it_is(tmp_path: Path) -> None:
+    FileHeartbeats(tmp_path).beat(
+        Heartbeat(role="learner", pid=1, phase="doing", what="training", since_s=0.0, beat_s=0.0)
+    )
+    assert heard(tmp_path).incarnation == 0, "whoever does not say"
+    writer = HeartbeatWriter(FileHeartbeats(tmp_path).beat, "learner", interval_s=0.0, incarnation=3)
+    assert heard(tmp_path).incarnation == 3
+    writer.stopped("finished")
+    assert heard(tmp_path).incarnation == 3
+
+
 def test_a_heart_beats_at_most_once_per_interval(tmp_path: Path) -> None:
     clock = Clock()
     writer = HeartbeatWriter(FileHeartbeats(tmp_path).beat, "learner", interval_s=1.0, clock=clock)

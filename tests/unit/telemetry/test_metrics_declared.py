@@ -64,7 +64,7 @@ def test_a_worker_reports_what_is_declared(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [a_phone()])
     worker_role._beat(context, Worker(parts), parts)
     # `_collect` itself adds the time of the devices, which it stops counting when the worker is told to stop.
-    assert reported(context, tmp_path, "worker") | {"worker/busy_s"} == declared("worker")
+    assert reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s"} == declared("worker")
 
 
 def learner_reports(folder: Path, algorithm: str) -> set[str]:

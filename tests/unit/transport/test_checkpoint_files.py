@@ -140,3 +140,16 @@ def test_a_disk_that_refuses_is_a_store_error_with_a_fix(tmp_path: Path) -> None
     with pytest.raises(StoreError) as caught:
         CheckpointFolder(tmp_path / "checkpoints").write(checkpoint())
     assert caught.value.fix
+
+
+def test_foreign_names_beside_checkpoints_are_left_alone(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.write(checkpoint(1))
+    foreign = ("00000009 (copy)", "notes.txt", "000000123", "0000000x")
+    for name in foreign:
+        (tmp_path / name).mkdir()
+    for updates in (2, 3, 4):
+        path = folder.write(checkpoint(updates))
+    assert path.name == "00000003"
+    assert folder.newest() == checkpoint(4)
+    assert {name for name in foreign if (tmp_path / name).exists()} == set(foreign)

@@ -8,21 +8,22 @@ import pytest
 
 from distrl.errors import StoreError
 from distrl.transport.files import FileClaims, forget_claims
+from distrl.transport.memory import MemoryEpisodes
 
 
 def claims(path: Path, owner: str) -> FileClaims:
-    return FileClaims(path, owner, lifetime_s=100.0)
+    return FileClaims(path, owner, MemoryEpisodes(), lifetime_s=100.0)
 
 
 def test_a_session_begins_without_the_claims_of_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "heartbeats" / "round.sqlite"
     before = claims(path, "worker-0")
-    assert len(before.take(0, 3, lambda: 3)) == 3
+    assert len(before.take(0, 3, 3)) == 3
     before.close()
     path.with_name("learner.json").write_text("a heartbeat")
     forget_claims(path)
     assert [file.name for file in path.parent.iterdir()] == ["learner.json"]
-    assert len(claims(path, "worker-1").take(0, 3, lambda: 3)) == 3
+    assert len(claims(path, "worker-1").take(0, 3, 3)) == 3
 
 
 def test_a_table_that_was_never_made_is_forgotten_too(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 from typing import Protocol
 
 import msgspec
@@ -15,8 +16,8 @@ from msgspec.structs import replace
 from distrl.errors import StoreError
 from distrl.experience.frames import reference_of
 from distrl.telemetry.heartbeat import Heartbeat
-from distrl.transport.base import Claims, Transport
-from distrl.transport.files import FileClaims, FileLayout, FileTransport
+from distrl.transport.base import BudgetUsed, Claims, Delivered, EpisodeSource, Transport
+from distrl.transport.files import FileClaims, FileHeartbeats, FileLayout, FileTransport
 from distrl.transport.memory import ClaimTable, MemoryClaims, MemoryEpisodes, MemoryFrames, MemoryTransport
 from distrl.types import PolicyVersion, Trajectory
 from support.batches import tiny_policy
@@ -38,8 +39,8 @@ class Setting(Protocol):
     def break_frames(self) -> None:
         """From now on no picture can be kept."""
 
-    def claims(self, owner: str) -> Claims:
-        """A new incarnation of this owner, on the clock of the test."""
+    def claims(self, owner: str, episodes: EpisodeSource | None = None) -> Claims:
+        """A new incarnation of this owner, on the clock of the test; it counts what is delivered in `episodes`, or in the store."""
 
 
 class OnFiles:
@@ -54,8 +55,9 @@ class OnFiles:
             rmtree(folder)
             folder.write_text("a file where the folder should be")
 
-    def claims(self, owner: str) -> Claims:
-        return FileClaims(self._layout.claims, owner, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
+    def claims(self, owner: str, episodes: EpisodeSource | None = None) -> Claims:
+        found = episodes or self.open().episodes
+        return FileClaims(self._layout.claims, owner, found, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
 
 
 class FragileFrames(MemoryFrames):
@@ -79,8 +81,9 @@ class InMemory:
     def break_frames(self) -> None:
         self._frames.broken = True
 
-    def claims(self, owner: str) -> Claims:
-        return MemoryClaims(self._table, owner, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
+    def claims(self, owner: str, episodes: EpisodeSource | None = None) -> Claims:
+        found = episodes or self._transport.episodes
+        return MemoryClaims(self._table, owner, found, lifetime_s=LIFETIME_S, clock=lambda: self.now_s)
 
 
 @pytest.fixture(params=[OnFiles, InMemory], ids=["files", "memory"])
@@ -193,6 +196,33 @@ def test_the_pictures_of_an_episode_can_be_read_once_it_is_there(setting: Settin
         frames.get(reference_of(b"never put"))
 
 
+def test_pictures_and_their_folders_are_synced_before_their_episode_is_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, synced, sync = FileTransport(FileLayout(tmp_path)), list[int](), os.fsync
+    known = [b"of an earlier episode"]
+    transport.episodes.add(make_trajectory("before"), {reference_of(picture): picture for picture in known})
+
+    def note(handle: int) -> None:
+        sync(handle)
+        synced.append(os.fstat(handle).st_ino)
+
+    monkeypatch.setattr(os, "fsync", note)
+    pictures = {reference_of(data): data for data in (*known, *(bytes([number]) * 9 for number in range(8)))}
+    transport.episodes.add(make_trajectory("a"), pictures)
+    frames = [
+        path for path in (tmp_path / "experience" / "frames").glob("*/*") if path.read_bytes() in pictures.values()
+    ]
+    (episode,) = (tmp_path / "experience" / "episodes").glob("*/a.ep")
+    before = synced[: synced.index(episode.stat().st_ino)]
+    assert len(frames) == 9
+    fresh = [frame for frame in frames if frame.read_bytes() not in known]
+    assert {frame.stat().st_ino for frame in fresh} <= set(before)
+    folders = [frame.parent.stat().st_ino for frame in frames]
+    assert set(folders) <= set(before), "that of a picture which another process has just linked, too"
+    assert len(before) == len(fresh) + len(set(folders)), "each once"
+
+
 def test_an_episode_whose_pictures_cannot_be_kept_is_not_there_either(setting: Setting) -> None:
     episodes = setting.open().episodes
     episodes.add(make_trajectory("before"), {reference_of(b"one"): b"one"})
@@ -260,6 +290,35 @@ def test_the_last_few_versions_are_kept_and_older_ones_are_gone(setting: Setting
     assert reader.dump() == tiny_policy(3, spread=0.1).dump()
 
 
+def test_version_0_stays_since_progress_is_measured_against_it(setting: Setting) -> None:
+    first, *_ = published(setting, 0, 1, 2, 3, 4, 5)
+    weights, reader = setting.open().weights, tiny_policy(9)
+    kept = [number for number in range(6) if weights.find(number) is not None]
+    assert kept == [0, 3, 4, 5]
+    weights.load(reader, first)
+    assert reader.dump() == tiny_policy(0, spread=0.1).dump()
+
+
+def test_versions_can_be_looked_for_while_others_are_published(setting: Setting) -> None:
+    over, errors = Event(), list[BaseException]()
+
+    def look() -> None:
+        weights = setting.open().weights
+        try:
+            while not over.is_set():
+                newest = weights.latest()
+                assert newest is None or newest.version >= 0
+        except BaseException as error:
+            errors.append(error)
+
+    reader = Thread(target=look)
+    reader.start()
+    published(setting, *range(60))
+    over.set()
+    reader.join(60.0)
+    assert errors == []
+
+
 def test_other_weights_under_the_same_number_are_not_taken_for_the_version(setting: Setting) -> None:
     (first,) = published(setting, 1)
     weights = setting.open().weights
@@ -285,6 +344,16 @@ def test_a_role_has_its_own_last_heartbeat(setting: Setting) -> None:
     writer.beat(two)
     assert (reader.last("learner"), reader.last("worker-1")) == (two, None)
     assert reader.last("worker-0") == replace(one, role="worker-0")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"songs": 1}', b"\x89\xff", None], ids=str)
+def test_a_damaged_heartbeat_counts_as_none(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "learner.json"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    assert FileHeartbeats(tmp_path).last("learner") is None
 
 
 def test_the_newest_checkpoint_comes_back_with_exactly_its_own_files(setting: Setting) -> None:
@@ -317,78 +386,166 @@ def test_a_report_is_there_once_it_was_written_and_may_be_written_again(setting:
     assert not setting.open().reports.has("after")
 
 
-def test_a_new_run_has_collected_for_no_time(setting: Setting) -> None:
+def test_a_report_comes_back_as_json_until_it_is_removed(setting: Setting) -> None:
+    assert setting.open().reports.read("after") is None
+    setting.open().reports.write("after", Report(0.25))
+    assert msgspec.json.decode(setting.open().reports.read("after") or b"", type=Report) == Report(0.25)
+    for _ in range(2):
+        setting.open().reports.remove("after")
+    assert setting.open().reports.read("after") is None
+    assert not setting.open().reports.has("after")
+
+
+def test_the_events_of_a_role_are_read_in_order_over_all_its_incarnations(setting: Setting) -> None:
+    assert (setting.open().events.roles(), setting.open().events.read("worker-0")) == ((), [])
+    for incarnation in (1, 2):
+        log = setting.open().events.log("worker-0")
+        log.write("started", incarnation=incarnation)
+        log.write("finished", id=f"e{incarnation}", loss=float("nan"))
+    setting.open().events.log("evaluator")
+    events = setting.open().events
+    assert events.roles() == ("evaluator", "worker-0")
+    found = events.read("worker-0")
+    assert [event["event"] for event in found] == ["started", "finished"] * 2
+    assert [event.get("id") for event in found] == [None, "e1", None, "e2"]
+    assert all(isinstance(event["time_s"], float) and "loss" not in event for event in found)
+    assert events.read("evaluator") == []
+
+
+def test_a_new_run_has_used_nothing_and_what_is_written_is_what_all_read(setting: Setting) -> None:
     assert setting.open().collected_s() == 0.0
+    assert setting.open().budget.read() == BudgetUsed()
+    used = BudgetUsed(wall_s=9.0, collect_s=5.0, busy_s=3.0, device_s=4.0, restarts=1)
+    setting.open().budget.write(used)
+    assert setting.open().budget.read() == used
+    assert setting.open().collected_s() == 5.0
+
+
+def test_an_audit_finds_everything_that_was_added(setting: Setting) -> None:
+    add(setting.open(), *of_all_sources())
+    audit = setting.open().episodes.audit()
+    assert (audit.episodes, audit.healthy, audit.orphans) == (10, True, ())
+
+
+def test_a_transport_that_was_closed_leaves_what_was_written_to_the_next(setting: Setting) -> None:
+    transport = setting.open()
+    add(transport, make_trajectory("a"))
+    transport.close()
+    transport.close()
+    assert setting.open().episodes.stats().episodes == 1
 
 
 # --- claims ---------------------------------------------------------------------------------------------------------
 
 
-def ten() -> int:
-    """A round of ten of which nothing is delivered yet."""
-    return 10
+ROUND = 10
+"""Of which nothing is delivered yet, in most of these tests."""
 
 
 def test_claims_of_a_version_never_exceed_what_is_free_whoever_holds_them(setting: Setting) -> None:
     one, other = setting.claims("one"), setting.claims("other")
-    mine = one.take(0, 4, ten)
+    mine = one.take(0, 4, ROUND)
     assert len(mine) == 4
-    theirs = other.take(0, 100, ten)
+    theirs = other.take(0, 100, ROUND)
     assert len(theirs) == 6
     assert len({*mine, *theirs}) == 10
-    assert one.take(0, 1, ten) == other.take(0, 1, lambda: 3) == []
-    assert len(one.take(1, 2, ten)) == 2, "another version has a round of its own"
+    assert one.take(0, 1, ROUND) == other.take(0, 1, 3) == []
+    assert len(one.take(1, 2, ROUND)) == 2, "another version has a round of its own"
 
 
 def test_a_settled_claim_is_free_again_unless_its_episode_was_delivered(setting: Setting) -> None:
     one, other = setting.claims("one"), setting.claims("other")
-    first, second = one.take(0, 2, lambda: 2)
+    first, second = one.take(0, 2, 2)
+    add(setting.open(), make_trajectory("delivered", version=0), make_trajectory("of-another-round", version=1))
+    assert other.take(0, 2, 2) == []
     one.settle(first)
-    assert other.take(0, 2, lambda: 1) == [], "delivered: one is missing, and one is being played"
+    assert other.take(0, 2, 2) == [], "delivered: one is missing, and one is being played"
     one.settle(second)
-    assert len(other.take(0, 2, lambda: 1)) == 1
+    assert len(other.take(0, 2, 2)) == 1
+
+
+def test_a_worker_counts_what_all_have_delivered_each_time_that_it_claims(setting: Setting) -> None:
+    one = setting.claims("one")
+    for number in range(3):
+        (claim,) = one.take(0, 1, 3)
+        add(setting.open(), make_trajectory(f"e{number}", version=0))
+        one.settle(claim)
+    assert one.take(0, 1, 3) == []
+    assert len(one.take(1, 5, 3)) == 3
+    assert one.take(0, 1, 3) == [], "also where it asked for another version in between"
 
 
 def test_the_next_incarnation_of_an_owner_frees_its_claims_and_nobody_elses(setting: Setting) -> None:
-    setting.claims("killed").take(0, 6, ten)
+    setting.claims("killed").take(0, 6, ROUND)
     other = setting.claims("other")
-    assert len(other.take(0, 2, ten)) == 2
+    assert len(other.take(0, 2, ROUND)) == 2
     again = setting.claims("killed")
-    assert len(again.take(0, 100, ten)) == 8
+    assert len(again.take(0, 100, ROUND)) == 8
 
 
 def test_a_claim_ends_at_its_deadline_and_not_before(setting: Setting) -> None:
     gone, other = setting.claims("gone"), setting.claims("other")
-    (number, *_) = gone.take(0, 10, ten)
+    (number, *_) = gone.take(0, 10, ROUND)
     setting.now_s += LIFETIME_S - 1.0
-    assert other.take(0, 1, ten) == []
+    assert other.take(0, 1, ROUND) == []
     setting.now_s += 2.0
-    assert len(other.take(0, 10, ten)) == 10
+    assert len(other.take(0, 10, ROUND)) == 10
     gone.settle(number)
-    assert other.take(0, 1, ten) == [], "a late word ends nobody else's claim"
+    assert other.take(0, 1, ROUND) == [], "a late word ends nobody else's claim"
 
 
 def test_who_settles_one_claim_keeps_the_others_for_another_lifetime(setting: Setting) -> None:
     storing, idle, other = setting.claims("storing"), setting.claims("idle"), setting.claims("other")
-    first, *_ = storing.take(0, 5, ten)
-    assert len(idle.take(0, 5, ten)) == 5
+    first, *_ = storing.take(0, 5, ROUND)
+    assert len(idle.take(0, 5, ROUND)) == 5
     setting.now_s += LIFETIME_S - 1.0
     storing.settle(first)
     setting.now_s += 2.0
-    assert len(other.take(0, 10, ten)) == 6, "those of the idle owner, and the settled one"
+    assert len(other.take(0, 10, ROUND)) == 6, "those of the idle owner, and the settled one"
     setting.now_s += LIFETIME_S
-    assert len(other.take(0, 10, ten)) == 4
+    assert len(other.take(0, 10, ROUND)) == 4
+
+
+class Unanswering(MemoryEpisodes):
+    def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
+        raise StoreError("the index does not answer")
 
 
 def test_a_count_that_fails_claims_nothing_and_locks_nobody_out(setting: Setting) -> None:
-    one, other = setting.claims("one"), setting.claims("other")
-
-    def failing() -> int:
-        raise StoreError("the index does not answer")
-
+    one, other = setting.claims("one", Unanswering()), setting.claims("other")
     with pytest.raises(StoreError, match="does not answer"):
-        one.take(0, 3, failing)
-    assert len(other.take(0, 100, ten)) == 10
+        one.take(0, 3, ROUND)
+    assert len(other.take(0, 100, ROUND)) == 10
+
+
+def test_a_session_that_begins_forgets_the_claims_of_all(setting: Setting) -> None:
+    transport = setting.open()
+    transport.forget_claims()
+    assert len(transport.claims("one", lifetime_s=LIFETIME_S).take(0, 10, ROUND)) == 10
+    setting.open().forget_claims()
+    assert len(setting.open().claims("other", lifetime_s=LIFETIME_S).take(0, 10, ROUND)) == 10
+
+
+class Counted(MemoryEpisodes):
+    """Notes how many rows it was asked to look at."""
+
+    looked: list[int]
+
+    def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
+        self.looked.append(len(self.after(after, 1000)))
+        return super().count_of(version, worker=worker, after=after)
+
+
+def test_what_is_delivered_is_counted_by_looking_at_each_row_once() -> None:
+    episodes = Counted()
+    episodes.looked, delivered = [], Delivered(episodes)
+    for number, version in enumerate((0, 0, 1, 0)):
+        episodes.add(make_trajectory(f"e{number}", version=version))
+    assert delivered(0) == 3
+    for number, version in enumerate((1, 0)):
+        episodes.add(make_trajectory(f"late{number}", version=version))
+    assert (delivered(0), delivered(1), delivered(1)) == (4, 2, 2)
+    assert episodes.looked == [4, 2, 6, 0]
 
 
 def test_many_who_claim_at_once_get_every_episode_exactly_once(setting: Setting) -> None:
@@ -398,7 +555,7 @@ def test_many_who_claim_at_once_get_every_episode_exactly_once(setting: Setting)
     def play(worker: int) -> None:
         claims = setting.claims(f"worker-{worker}")
         start.wait(30.0)
-        while numbers := claims.take(0, 1, lambda: 40):
+        while numbers := claims.take(0, 1, 40):
             taken[worker] += numbers
 
     threads = [Thread(target=play, args=(worker,)) for worker in range(4)]
@@ -408,3 +565,63 @@ def test_many_who_claim_at_once_get_every_episode_exactly_once(setting: Setting)
         thread.join(60.0)
     numbers = [number for mine in taken for number in mine]
     assert len(numbers) == len(set(numbers)) == 40
+
+
+# --- leases of devices that roles share -----------------------------------------------------------------------------
+
+
+def test_a_device_that_roles_share_is_leased_to_one_of_them_at_a_time(setting: Setting) -> None:
+    worker, evaluator = setting.open().leases("worker-0"), setting.open().leases("evaluator")
+    assert worker.take("emulator-5554")
+    assert not evaluator.take("emulator-5554")
+    assert evaluator.take("192.168.0.7:5555"), "another device"
+    worker.give_back("emulator-5554")
+    assert evaluator.take("emulator-5554")
+
+
+def test_who_waits_for_a_device_has_it_before_its_last_holder_has_it_again(setting: Setting) -> None:
+    worker, evaluator = setting.open().leases("worker-0"), setting.open().leases("evaluator")
+    assert worker.take("a")
+    assert not evaluator.take("a")
+    worker.give_back("a")
+    assert not worker.take("a")
+    assert evaluator.take("a")
+    assert not worker.take("a"), "now the worker is next"
+    evaluator.give_back("a")
+    assert not evaluator.take("a")
+    assert worker.take("a")
+
+
+def test_who_stops_waiting_holds_nobody_up(setting: Setting) -> None:
+    worker, evaluator = setting.open().leases("worker-0"), setting.open().leases("evaluator")
+    assert worker.take("a")
+    assert not evaluator.take("a")
+    evaluator.stop_waiting()
+    worker.give_back("a")
+    assert worker.take("a")
+    worker.stop_waiting()
+    assert not evaluator.take("a"), "it is still leased"
+
+
+def test_a_device_whose_name_begins_with_a_role_is_that_roles_alone(setting: Setting) -> None:
+    worker, evaluator = setting.open().leases("worker-0"), setting.open().leases("evaluator")
+    assert worker.take("worker-0/phone-1")
+    assert worker.take("worker-0/phone-1"), "nobody else is asked"
+    assert evaluator.take("evaluator/phone-1")
+    assert worker.take("worker-0-phone"), "no folder: a name like any other"
+    assert not evaluator.take("worker-0-phone")
+
+
+def test_only_the_holder_can_give_a_device_back(setting: Setting) -> None:
+    worker, evaluator = setting.open().leases("worker-0"), setting.open().leases("evaluator")
+    assert worker.take("a")
+    evaluator.give_back("a")
+    evaluator.give_back("never taken")
+    assert not evaluator.take("a")
+
+
+def test_devices_of_any_name_are_told_apart(setting: Setting) -> None:
+    names = ["a", "A", "a/b", "a%2Fb", "..", "é" * 60, "é" * 61, "x" * 300, "x" * 301, ""]
+    worker, evaluator = setting.open().leases("worker-0"), setting.open().leases("evaluator")
+    assert all(worker.take(name) for name in names)
+    assert not any(evaluator.take(name) for name in names)

@@ -84,7 +84,8 @@ def test_a_version_that_is_gone_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / done.file).unlink()
     with pytest.raises(StoreError, match="is gone") as caught:
         folder.load(tiny_policy(), done)
-    assert "keep_versions" in caught.value.fix
+    assert "evaluate a folder in" in caught.value.fix
+    assert "latest.json and resume the run" in caught.value.fix
 
 
 def test_a_damaged_pointer_is_an_error_with_a_fix(tmp_path: Path) -> None:
@@ -110,6 +111,19 @@ def test_old_versions_are_forgotten_but_the_first_and_the_last_few_are_kept(tmp_
     first = folder.find(0)
     assert first is not None
     folder.load(policy, first)
+
+
+FOREIGN = ("v9-notes.txt", "v000001 (copy).safetensors", "v1.json", "vocabulary.json", "v.x", "v000001.safetensors.bak")
+
+
+def test_files_of_other_names_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    folder, policy = WeightsFolder(tmp_path, keep=1), tiny_policy()
+    for name in FOREIGN:
+        (tmp_path / name).write_bytes(b"somebody's own")
+    for number in range(4):
+        folder.publish(policy, make_version(number))
+    assert [number for number in range(4) if folder.find(number)] == [0, 3]
+    assert {name for name in FOREIGN if (tmp_path / name).exists()} == set(FOREIGN)
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2])

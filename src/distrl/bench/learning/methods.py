@@ -146,7 +146,7 @@ TRIED_TIMED = (
 )
 THE_DEFAULT = (
     "The default of `distrl train`, made from what eight tries chose by some twenty more on the tuning tasks, which "
-    "docs/algorithms/aride.md lists."
+    "docs/results/README.md describes; docs/results/tuning.json lists the eight."
 )
 OURS, TUNED, NO_DATA_OPTIONS = "aride", "aride, eight tries", "aride, no data options"
 SAME_DATA, NO_PRACTICE = "digirl, same data", "no practice"

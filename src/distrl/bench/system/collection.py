@@ -43,7 +43,7 @@ from distrl.config.schema import Config, RunConfig
 from distrl.errors import RoleCrashed, UsageError
 from distrl.experience.store import ExperienceStore, IndexRow
 from distrl.learner.checkpoint import from_files
-from distrl.runtime.local import LocalRuntime
+from distrl.runtime.kinds import make_runtime
 from distrl.runtime.run_folder import RunFolder, create_run
 from distrl.runtime.session import RunSnapshot, Session
 from distrl.transport.files import CheckpointFolder
@@ -240,7 +240,7 @@ def measure(config: Config, window_s: float) -> RunFigures:
 
     with tempfile.TemporaryDirectory(prefix="distrl-collection-") as root:
         run = create_run(msgspec.structs.replace(config, run=_rooted(config, root)), now=datetime.now())
-        session = Session(run, run.config(), LocalRuntime(run, config.runtime), observe)
+        session = Session(run, run.config(), make_runtime(config, run), observe)
         summary = session.train()
         if meter.window is None:
             raise RoleCrashed("the run ended before it was measured", fix=f"read {run.logs}")
@@ -278,7 +278,7 @@ class WindowMeter:
         for role in moment.roles:
             beat = role.heartbeat
             if beat is not None and "busy_s" in beat.figures:
-                self.busy.setdefault(role.role, []).append((beat.beat_s, beat.figures["busy_s"]))
+                self.busy.setdefault(role.role, []).append((beat.time_s, beat.figures["busy_s"]))
         self._weights = self._weights or WeightsFolder(moment.run.weights)
         if newest := self._weights.latest():
             self.publish(newest)

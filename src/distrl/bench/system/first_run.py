@@ -31,7 +31,8 @@ class FirstRuns(msgspec.Struct, frozen=True, kw_only=True):
     longest_wall_s: float
     lowest_device_utilisation: float
     learner_idle_ratio: list[float]
-    lost_episodes: int
+    lost_episodes: int | None
+    """None: of some run it is not known."""
     duplicate_episodes: int
     seeds: int
     config_hash: str
@@ -52,12 +53,17 @@ def run(options: BenchOptions) -> FirstRuns:
         longest_wall_s=max(summary.wall_s for summary in runs),
         lowest_device_utilisation=min(summary.device_utilisation for summary in runs),
         learner_idle_ratio=[summary.learner_idle_ratio for summary in runs],
-        lost_episodes=sum(summary.lost_episodes for summary in runs),
+        lost_episodes=_total([summary.lost_episodes for summary in runs]),
         duplicate_episodes=sum(summary.duplicate_episodes for summary in runs),
         seeds=seeds,
         config_hash=config_hash(load_config(None, settings)),
         runs=runs,
     )
+
+
+def _total(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _train(settings: dict[str, str], seed: int) -> Summary:

@@ -183,7 +183,7 @@ class _RoleKiller:
             os.kill(beat.pid, signal.SIGKILL)
         except ProcessLookupError:
             return False
-        self._silent[role] = _Kill(role=role, pid=beat.pid, at_s=time.time())
+        self._silent[role] = _Kill(role=role, pid=beat.pid, at_s=time.monotonic())
         self.by_role[role] += 1
         log_progress(f"kill {self.by_role.total()}: {role}")
         return True
@@ -197,7 +197,7 @@ class _RoleKiller:
             beat = self._heartbeat(killed.role)
             if beat is not None and beat.pid != killed.pid:
                 del self._silent[killed.role]
-                self.longest_silence_s = max(self.longest_silence_s, time.time() - killed.at_s)
+                self.longest_silence_s = max(self.longest_silence_s, time.monotonic() - killed.at_s)
 
     def _heartbeat(self, role: str) -> Heartbeat | None:
         return FileHeartbeats(self._run.heartbeats).last(role)
@@ -243,8 +243,8 @@ def audit(run: RunFolder, config: Config, kills: Kills, wall_s: float) -> KillFi
         by_role=kills.by_role,
         episodes=len(played),
         taken_in=taken_in,
-        lost_episodes=summary.lost_episodes if summary else -1,
-        unacknowledged_episodes=summary.unacknowledged_episodes if summary else -1,
+        lost_episodes=_known(summary.lost_episodes if summary else None),
+        unacknowledged_episodes=_known(summary.unacknowledged_episodes if summary else None),
         duplicate_episodes=summary.duplicate_episodes if summary else -1,
         restarts=summary.restarts if summary else -1,
         finished=summary is not None and not summary.interrupted,
@@ -254,6 +254,11 @@ def audit(run: RunFolder, config: Config, kills: Kills, wall_s: float) -> KillFi
         seeds=1,
         config_hash=config_hash(config),
     )
+
+
+def _known(count: int | None) -> int:
+    """A count of the summary; -1: nobody knows."""
+    return -1 if count is None else count
 
 
 def _is_whole(summary: Summary | None) -> bool:

@@ -43,6 +43,9 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     by_batch: list[Speed]
     train_batch: int
     train_samples_per_s: float
+    """With the image features of screenshots that were scored before."""
+    train_samples_per_s_new_screens: float
+    """With screenshots that go through the vision tower first, as at their first update."""
     stock_train_samples_per_s: float
     train_speedup: float
     matrix_tflops: float
@@ -50,6 +53,7 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     matrix_rate_share: float
     """Share of that rate that decisions reach at the last batch size."""
     train_matrix_rate_share: float
+    """The same for training with new screenshots, whose work includes the vision tower's."""
     max_logprob_difference: float
     """Over all sampled tokens, ours against a plain stock forward, in the model's own precision."""
     mean_logprob_difference: float
@@ -100,11 +104,12 @@ def run(options: BenchOptions) -> VlmSpeeds:
         by_batch=decided.speeds,
         train_batch=setting.train_batch,
         train_samples_per_s=trained.ours,
+        train_samples_per_s_new_screens=trained.ours_new,
         stock_train_samples_per_s=trained.stock,
         train_speedup=trained.ours / trained.stock,
         matrix_tflops=rate / 1e12,
         matrix_rate_share=last.matrix_rate_share,
-        train_matrix_rate_share=matrix_rate_share(trained.ours, decided.flops.sample, rate),
+        train_matrix_rate_share=matrix_rate_share(trained.ours_new, decided.flops.sample, rate),
         max_logprob_difference=decided.logprob[0],
         mean_logprob_difference=decided.logprob[1],
         stock_max_logprob_difference=decided.stock_logprob,

@@ -62,7 +62,7 @@ def _page(view: View, state: PhoneState) -> Screen:
     keyboard = bool(state.focus)
     bottom_bar = BOTTOM_BAR if view.bottom and not keyboard else 0
     top, bottom = STATUS_BAR + TITLE_BAR, HEIGHT - (KEYBOARD if keyboard else bottom_bar)
-    dense = 0.9 if state.perturbations.variant % 3 == 2 else 1.0
+    dense = density(state)
     placed = _title_icons(view)
     if bottom_bar:
         placed += _across(view.bottom, HEIGHT - BOTTOM_BAR, HEIGHT)
@@ -72,6 +72,11 @@ def _page(view: View, state: PhoneState) -> Screen:
     return Screen(
         view=view, placed=tuple(placed), body=_bounds(0, top, WIDTH, bottom), overflow=overflow, keyboard=keyboard
     )
+
+
+def density(state: PhoneState) -> float:
+    """How tall widgets are on this phone's pages, compared with `HEIGHTS`."""
+    return 0.9 if state.perturbations.variant % 3 == 2 else 1.0
 
 
 def _dialog(view: View, *, keyboard: bool) -> Screen:

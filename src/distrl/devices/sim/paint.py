@@ -158,6 +158,8 @@ Box = tuple[float, float, float, float]
 
 SMOOTH = 4
 """How much larger a mask is drawn before it is shrunk."""
+SMALL_AREA = 800
+"""Pixels."""
 WHITE: Colour = (255, 255, 255)
 BLACK: Colour = (0, 0, 0)
 
@@ -192,11 +194,31 @@ class Canvas:
         """A length in pixels of this image."""
         return round(length * self.scale)
 
+    def clear(self, size: tuple[int, int], colour: Colour) -> None:
+        """Begin again on a plain image: faster than painting over all of one."""
+        self.image = Image.new("RGB", size, colour)
+        self._draw = ImageDraw.Draw(self.image)
+        if self.written:
+            self.written.clear()
+
+    def dim(self, share: float) -> None:
+        """Leave only a share of every level of red, green and blue."""
+        self.image = Image.blend(black_image(self.image.size), self.image, share)
+        self._draw = ImageDraw.Draw(self.image)
+
     def fill(self, box: Box, colour: Colour) -> None:
         """A plain rectangle."""
         left, top, right, bottom = map(self.px, box)
         self.cover((left, top, right, bottom))
         if right > left and bottom > top:
+            self._fill_px((left, top, right, bottom), colour)
+
+    def _fill_px(self, box: tuple[int, int, int, int], colour: Colour) -> None:
+        # Pasting a colour is four times as fast as drawing a rectangle, once it is large enough.
+        left, top, right, bottom = box
+        if (right - left) * (bottom - top) > SMALL_AREA:
+            self.image.paste(colour, box)
+        else:
             self._draw.rectangle((left, top, right - 1, bottom - 1), fill=colour)
 
     def rounded(self, box: Box, radius: float, colour: Colour, *, outline: float = 0.0) -> None:
@@ -207,33 +229,49 @@ class Canvas:
         if not outline:
             self.cover((left, top, right, bottom))
         stroke = max(1.0, outline * self.scale) if outline else 0.0
-        ends = math.ceil(max(radius * self.scale, stroke)) + 1
-        if bottom - top <= 2 * ends + 8:
-            self.image.paste(colour, (left, top), rounded_mask(right - left, bottom - top, radius * self.scale, stroke))
-        else:
-            self._tall((left, top, right, bottom), ends, colour, (radius * self.scale, stroke))
+        masks, plain = slices(right - left, bottom - top, radius * self.scale, stroke)
+        for x, y, mask in masks:
+            self.print((left + x, top + y), mask, colour)
+        for x, y, to_x, to_y in plain:
+            self._fill_px((left + x, top + y, left + to_x, top + to_y), colour)
 
-    def _tall(self, box: tuple[int, int, int, int], ends: int, colour: Colour, shape: tuple[float, float]) -> None:
-        """Only the ends of a tall shape need a mask; plain rectangles between them are many times faster."""
-        left, top, right, bottom = box
-        mask_top, mask_bottom = end_masks(right - left, ends, *shape)
-        self.image.paste(colour, (left, top), mask_top)
-        self.image.paste(colour, (left, bottom - ends), mask_bottom)
-        middle, edge = (top + ends, bottom - ends - 1), round(shape[1])
-        if not edge:
-            return self._draw.rectangle((left, middle[0], right - 1, middle[1]), fill=colour)
-        self._draw.rectangle((left, middle[0], left + edge - 1, middle[1]), fill=colour)
-        self._draw.rectangle((right - edge, middle[0], right - 1, middle[1]), fill=colour)
+    def print(self, at: tuple[int, int], mask: Image.Image, colour: Colour) -> None:
+        """A mask in a colour, at a pixel; the same as pasting, in three quarters of the time."""
+        self._draw.bitmap(at, mask, fill=colour)
 
     def disc(self, x: float, y: float, radius: float, colour: Colour) -> None:
         """A filled circle."""
         self.rounded((x - radius, y - radius, x + radius, y + radius), radius, colour)
 
+    def picture(self, picture: Image.Image, box: Box, radius: float) -> None:
+        """A picture of the box's size in pixels, with round corners."""
+        left, top, right, bottom = map(self.px, box)
+        self.cover((left, top, right, bottom))
+        masks = corners(picture.width, picture.height, radius * self.scale)
+        # What lies behind the corners is put back: pasting all of the picture through a mask takes four times as long.
+        behind = [self.image.crop((left + x, top + y, left + x + m.width, top + y + m.height)) for x, y, m in masks]
+        self.image.paste(picture, (left, top))
+        for (x, y, mask), old in zip(masks, behind, strict=True):
+            self.image.paste(old, (left + x, top + y), mask)
+
+    def size_px(self, box: Box) -> tuple[int, int]:
+        """Width and height of a box in pixels, at least 1 each."""
+        left, top, right, bottom = map(self.px, box)
+        return max(1, right - left), max(1, bottom - top)
+
+    def polyline(self, points: list[tuple[float, float]], width: float, colour: Colour) -> None:
+        """A line with round joints and ends."""
+        ends = [(self.px(x), self.px(y)) for x, y in points]
+        if len(ends) > 1:
+            self._draw.line(ends, fill=colour, width=max(1, self.px(width)), joint="curve")
+        for x, y in points:
+            self.disc(x, y, width / 2, colour)
+
     def text(self, x: float, middle: float, text: str, pen: Pen, *, width: float, anchor: float = 0.0) -> None:
         """One line of text, vertically centred on `middle`; `anchor` 0, 0.5, 1: `x` is its left, centre, right."""
         mask = text_mask(text, self.px(pen.size), pen.bold, self.px(width))
         at = (self.px(x) - round(anchor * mask.width), self.px(middle) - mask.height // 2)
-        self.image.paste(pen.colour, at, mask)
+        self.print(at, mask, pen.colour)
         if self.written is not None:
             line, letters = letter_places(text, self.px(pen.size), self.px(width))
             places = tuple(at[0] + place for place in letters)
@@ -256,7 +294,7 @@ class Canvas:
             self.disc(x, y, size / 2, fallback_colour(name))
             pen = Pen(size * 0.6, WHITE, bold=True)
             return self.text(x, y, name[:1].upper() or "?", pen, width=size, anchor=0.5)
-        self.image.paste(colour, (self.px(x) - mask.width // 2, self.px(y) - mask.height // 2), mask)
+        self.print((self.px(x) - mask.width // 2, self.px(y) - mask.height // 2), mask, colour)
 
     def length(self, text: str, size: float, width: float) -> float:
         """How long a line of this text is once it was cut to `width`."""
@@ -265,7 +303,7 @@ class Canvas:
     def spinner(self, x: float, y: float, radius: float, colour: Colour, turn: float) -> None:
         """A loading circle; `turn` in [0, 1) says how far round it is."""
         mask = spinner_mask(self.px(2 * radius), round(turn * 12) % 12)
-        self.image.paste(colour, (self.px(x) - mask.width // 2, self.px(y) - mask.height // 2), mask)
+        self.print((self.px(x) - mask.width // 2, self.px(y) - mask.height // 2), mask, colour)
 
 
 @lru_cache(maxsize=512)
@@ -279,11 +317,67 @@ def rounded_mask(width: int, height: int, radius: float, stroke: float) -> Image
     return mask.reduce(SMOOTH)
 
 
+Cut = tuple[int, int, int]
+"""From and to, in a mask, and where that part lies in the whole shape."""
+Slices = tuple[tuple[tuple[int, int, Image.Image], ...], tuple[tuple[int, int, int, int], ...]]
+
+
+@lru_cache(maxsize=1024)
+def slices(width: int, height: int, radius: float, stroke: float) -> Slices:
+    """A rounded rectangle as masks with their places, and plain boxes: only its corners need masks.
+
+    Printing a mask costs time for each of its pixels, and most of a card or a button is plain.
+    """
+    ends = math.ceil(max(min(radius, width / 2, height / 2), stroke)) + 1
+    across, down = _cuts(width, ends), _cuts(height, ends)
+    mask = rounded_mask(across[-1][1], down[-1][1], radius, stroke)
+    masks = [(x, y, mask.crop((left, top, right, bottom))) for left, right, x in across for top, bottom, y in down]
+    if not stroke:
+        wide = [(ends, 0, width - ends, height)] if len(across) > 1 else []
+        return tuple(masks), (*wide, *([(0, ends, width, height - ends)] if len(down) > 1 else []))
+    thin = math.ceil(stroke) + 1
+    if len(across) > 1:
+        masks += [
+            (ends, y, _stretched(mask, (ends, top, ends + 1, bottom), (width - 2 * ends, bottom - top)))
+            for top, bottom, y in _outer(down, thin)
+        ]
+    if len(down) > 1:
+        masks += [
+            (x, ends, _stretched(mask, (left, ends, right, ends + 1), (right - left, height - 2 * ends)))
+            for left, right, x in _outer(across, thin)
+        ]
+    return tuple(masks), ()
+
+
+def _cuts(size: int, ends: int) -> tuple[Cut, ...]:
+    """Both ends of a long side; a short one stays whole."""
+    small = 2 * ends + 2
+    return ((0, size, 0),) if size <= small + 8 else ((0, ends, 0), (small - ends, small, size - ends))
+
+
+def _outer(cuts: tuple[Cut, ...], thin: int) -> tuple[Cut, ...]:
+    """Both outer edges of a side: between its corners the rest of an outline is empty."""
+    start, to, place = cuts[-1]
+    if to <= 2 * thin:
+        return cuts
+    return (0, thin, 0), (to - thin, to, place + to - start - thin)
+
+
+def _stretched(mask: Image.Image, box: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image:
+    return mask.crop(box).resize(size, Image.Resampling.NEAREST)
+
+
 @lru_cache(maxsize=256)
-def end_masks(width: int, ends: int, radius: float, stroke: float) -> tuple[Image.Image, Image.Image]:
-    """The upper and the lower end of a rounded rectangle of this width."""
-    mask = rounded_mask(width, 2 * ends + 2, radius, stroke)
-    return mask.crop((0, 0, width, ends)), mask.crop((0, ends + 2, width, 2 * ends + 2))
+def corners(width: int, height: int, radius: float) -> tuple[tuple[int, int, Image.Image], ...]:
+    """What a rectangle with round corners leaves out, as masks with their places."""
+    masks, _ = slices(width, height, radius, 0.0)
+    return tuple((x, y, ImageChops.invert(mask)) for x, y, mask in masks)
+
+
+@lru_cache(maxsize=4)
+def black_image(size: tuple[int, int]) -> Image.Image:
+    """All black."""
+    return Image.new("RGB", size)
 
 
 @lru_cache(maxsize=32)

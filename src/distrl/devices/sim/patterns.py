@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from distrl.devices.sim.app import Ui, back, do, swap
 from distrl.devices.sim.state import PhoneState
-from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, label, tab
+from distrl.devices.sim.widgets import Effect, Look, View, Widget, button, choice, heading, label, tab
 from distrl.types import Value
 
 Then = Callable[[PhoneState, str], PhoneState]
@@ -41,9 +41,11 @@ def prompt(ui: Ui, title: str, default: str, then: Then) -> View:
     return View(title=title, body=(field, button("name:save", ui.pick("OK", "Save", "Done"), tap=save)), shape="dialog")
 
 
-def tabs(app: str, here: str, names: Iterable[tuple[str, str]]) -> tuple[Widget, ...]:
-    """The bottom bar of an app, from (screen, text)."""
-    return tuple(tab(f"tab:{screen}", text, screen == here, tap=swap(app, screen)) for screen, text in names)
+def tabs(app: str, here: str, names: Iterable[tuple[str, str, str]]) -> tuple[Widget, ...]:
+    """The bottom bar of an app, from (screen, text, pictogram)."""
+    return tuple(
+        tab(f"tab:{screen}", text, screen == here, tap=swap(app, screen), icon=icon) for screen, text, icon in names
+    )
 
 
 def hits(text: str, query: str) -> bool:
@@ -59,16 +61,16 @@ def or_none(ui: Ui, found: Iterable[Widget]) -> tuple[Widget, ...]:
 # --- dialogs --------------------------------------------------------------------------------------------------------
 
 
-def confirm(ui: Ui, question: str, *, yes: str, effect: Effect) -> View:
+def confirm(ui: Ui, question: str, *, yes: str, effect: Effect, look: Look = "danger") -> View:
     """Ask before `effect` happens; the buttons are `confirm:yes` and `confirm:no`."""
-    agree = button("confirm:yes", yes, tap=effect)
-    refuse = button("confirm:no", ui.pick("Cancel", "Keep", "No"), tap=back())
+    agree = button("confirm:yes", yes, tap=effect, look=look)
+    refuse = button("confirm:no", ui.pick("Cancel", "Keep", "No"), tap=back(), look="quiet")
     return View(title=question, body=ui.arrange([agree, refuse]), shape="dialog")
 
 
 def options(field: str, choices: Iterable[str], now: str) -> tuple[Widget, ...]:
     """Choices `option:…` that close this screen and fill in `field` of the one below it."""
-    return tuple(check(f"option:{text}", text, text == now, tap=do(back(), fill(field, text))) for text in choices)
+    return tuple(choice(f"option:{text}", text, text == now, tap=do(back(), fill(field, text))) for text in choices)
 
 
 def fill(field: str, text: str) -> Effect:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from distrl.devices.sim.app import Ui, pop
 from distrl.devices.sim.apps import APPS, SCREENS
-from distrl.devices.sim.layout import Screen, lay_out
+from distrl.devices.sim.layout import HEIGHT, STATUS_BAR, TITLE_BAR, WIDTH, Screen, lay_out
 from distrl.devices.sim.perturbations import on_arrival
 from distrl.devices.sim.state import PhoneState, Place
 from distrl.devices.sim.widgets import View, Widget
@@ -16,6 +16,8 @@ from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, TypeText,
 SCROLL_SHARE = 0.7
 """How much of the visible body one swipe moves."""
 SHORTEST_SWIPE = 0.05
+BACK_ARROW = 44 / WIDTH
+"""How far from the left edge the title bar is touched as a back arrow."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -75,12 +77,24 @@ def _touch(state: PhoneState, screen: Screen, at: tuple[float, float], *, hold: 
     if not _on_screen(*at):
         return Outcome(state, False, f"({at[0]:.3g}, {at[1]:.3g}) is outside the screen")
     widget = screen.at(*at)
+    if widget is None and not hold and _on_back_arrow(state, screen, *at):
+        return Outcome(pop(state))
     if widget is None:
         return Outcome(state, False, "nothing is there to touch")
     effect = widget.hold if hold else widget.tap
     if effect is None or not widget.enabled:
         return Outcome(state, why=f"{widget.text or widget.detail!r} does not react to that")
     return Outcome(effect(state))
+
+
+def has_way_back(state: PhoneState) -> bool:
+    """Whether something other than the home screen lies below this page: its title bar shows a back arrow then."""
+    return len(state.stack) > 2
+
+
+def _on_back_arrow(state: PhoneState, screen: Screen, x: float, y: float) -> bool:
+    in_bar = STATUS_BAR <= y * HEIGHT < STATUS_BAR + TITLE_BAR
+    return screen.view.shape == "page" and in_bar and x < BACK_ARROW and has_way_back(state)
 
 
 def _swipe(state: PhoneState, screen: Screen, swipe: Swipe) -> Outcome:

@@ -1,7 +1,8 @@
 """Draws what a simulated phone shows, so that a person takes it for a phone, and codes pictures.
 
-The picture is a function of the state alone: same state, same size, same pixels. Everything is drawn from widgets and
-their boxes, so a new app needs nothing here. Only what the accessibility tree reports is drawn as content.
+The picture is a function of the state alone: same state, same size, same pixels. Everything is drawn from widgets, their
+boxes and the style of their view, so a new app needs nothing here. Only what the accessibility tree reports is drawn as
+content; pictures decorate it.
 """
 
 from __future__ import annotations
@@ -13,26 +14,31 @@ from PIL import Image
 
 from distrl.devices.sim import phone
 from distrl.devices.sim.layout import HEIGHT, HEIGHTS, STATUS_BAR, TITLE_BAR, WIDTH, Placed, Screen
+from distrl.devices.sim.page_art import backdrop_of, beside, draw_behind, lay_page
 from distrl.devices.sim.paint import BLACK, WHITE, Box, Canvas, Colour, Pen, Written, mix
 from distrl.devices.sim.state import PhoneState
 from distrl.devices.sim.system_art import KEYS_TOP, draw_app_icon, draw_status_bar, keyboard_picture, time_of, wallpaper
-from distrl.devices.sim.widget_art import Setting, Theme, draw_widget, is_dark, theme_of
+from distrl.devices.sim.themes import Theme, is_dark, theme_of
+from distrl.devices.sim.widget_art import Setting, draw_widget
 from distrl.errors import CorruptFrame
 
 QUALITY = 85
-DIMMING = [round(level * 0.48) for level in range(256)] * 3
-"""What becomes of every level of red, green and blue below a dialog."""
+DIMMED = 0.48
+"""What is left of every level of red, green and blue below a dialog."""
+OWN_BACKDROP = ("group", "alarms", "paper", "call")
+"""Styles whose colour reaches up behind a plain title bar."""
+LOW_SHEET = 200.0
+"""A menu that leaves less room than this below it is drawn as a bottom sheet."""
 UNCLIPPED = 0.89
 """A widget that keeps at least this share of its height was not cut off by scrolling: dense layouts keep 0.9."""
 
 
 def draw(state: PhoneState, scale: float = 1.0, written: list[Written] | None = None) -> Image.Image:
     """The phone's screen at `scale` times 360 × 720 pixels; `written` takes the lines of text that can be seen."""
-    # Every screen paints all of the picture, so there is no need to clear it first.
-    image = Image.new("RGB", (round(WIDTH * scale), round(HEIGHT * scale)), None)
-    screen = phone.show(state)
-    _draw_screen(Canvas(image, scale, written), screen, state)
-    return image
+    # Every screen begins with an image of its own, so this one is never seen.
+    canvas = Canvas(Image.new("RGB", (1, 1)), scale, written)
+    _draw_screen(canvas, phone.show(state), state)
+    return canvas.image
 
 
 def encode_jpeg(image: Image.Image) -> bytes:
@@ -69,8 +75,12 @@ def _draw_screen(canvas: Canvas, screen: Screen, state: PhoneState) -> None:
         canvas.cover((0, canvas.px(KEYS_TOP), canvas.px(WIDTH), canvas.px(HEIGHT)))
         canvas.image.paste(keyboard_picture(canvas.scale, theme.dark), (0, canvas.px(KEYS_TOP)))
     else:
-        bar = theme.text if screen.view.shape == "page" else WHITE
+        bar = theme.text if screen.view.shape == "page" or _is_sheet(screen) else WHITE
         canvas.rounded((WIDTH / 2 - 54, HEIGHT - 8, WIDTH / 2 + 54, HEIGHT - 4), 2, mix(theme.background, bar, 0.8))
+
+
+def _size_px(canvas: Canvas) -> tuple[int, int]:
+    return canvas.px(WIDTH), canvas.px(HEIGHT)
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
@@ -78,11 +88,15 @@ def _draw_screen(canvas: Canvas, screen: Screen, state: PhoneState) -> None:
 
 def _draw_page(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) -> None:
     top, bottom = STATUS_BAR + TITLE_BAR, screen.body.bottom * HEIGHT
-    canvas.fill((0, 0, WIDTH, HEIGHT), theme.background)
+    theme = replace(theme, background=backdrop_of(screen.view.style, theme))
+    canvas.clear(_size_px(canvas), theme.background)
     inside = [placed for placed in screen.placed if screen.body.top <= placed.bounds.top < screen.body.bottom]
-    setting = Setting(theme, state.focus)
-    for placed in inside:
-        draw_widget(canvas, placed.widget, _whole_box(placed, screen), setting)
+    page = lay_page(screen, tuple((placed.widget, _whole_box(placed, screen)) for placed in inside), state)
+    draw_behind(canvas, page, theme)
+    setting = Setting(theme, state.focus, style=screen.view.style)
+    ending = replace(setting, last=True)
+    for widget, box in page.boxes:
+        draw_widget(canvas, widget, beside(box, page.aside), ending if widget.id in page.last else setting)
     if screen.loading:
         canvas.spinner(WIDTH / 2, (top + bottom) / 2, 24, theme.accent, state.tick * 0.29 % 1)
         canvas.text(WIDTH / 2, (top + bottom) / 2 + 44, "Loading…", Pen(14, theme.muted), width=200, anchor=0.5)
@@ -93,16 +107,22 @@ def _draw_page(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) 
 
 def _draw_top(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme) -> None:
     """Status bar and title bar, over whatever has scrolled beneath them."""
-    top = STATUS_BAR + TITLE_BAR
-    canvas.fill((0, 0, WIDTH, top), mix(theme.background, theme.tint, 0.75))
-    draw_status_bar(canvas, state, theme.text)
-    room = WIDTH - 52 * len(screen.view.top) - 28
-    canvas.text(18, STATUS_BAR + TITLE_BAR / 2, screen.view.title, Pen(21, theme.text, bold=True), width=room)
+    top, plain = STATUS_BAR + TITLE_BAR, theme.on_bar == theme.text
+    bar = theme.background if plain and screen.view.style in OWN_BACKDROP else theme.bar
+    canvas.fill((0, 0, WIDTH, top), bar)
+    draw_status_bar(canvas, state, theme.on_bar)
+    left, size = 18.0, 21.0
+    if phone.has_way_back(state):
+        canvas.pictogram("back", 26, STATUS_BAR + TITLE_BAR / 2, 22, theme.on_bar)
+        left, size = 50.0, 19.0
+    room = WIDTH - 52 * len(screen.view.top) - left - 10
+    canvas.text(left, STATUS_BAR + TITLE_BAR / 2, screen.view.title, Pen(size, theme.on_bar, bold=True), width=room)
     if screen.overflow and state.place.scroll > 0:
         canvas.fill((0, top - 1, WIDTH, top), theme.line)
+    setting = Setting(replace(theme, text=theme.on_bar))
     for placed in screen.placed:
         if placed.bounds.top < screen.body.top:
-            draw_widget(canvas, placed.widget, _box(placed), Setting(theme))
+            draw_widget(canvas, placed.widget, _box(placed), setting)
 
 
 def _draw_bottom(canvas: Canvas, screen: Screen, setting: Setting) -> None:
@@ -150,14 +170,27 @@ def _draw_dialog(canvas: Canvas, screen: Screen, state: PhoneState, theme: Theme
     _draw_below(canvas, state)
     body = screen.body
     left, top, right, bottom = body.left * WIDTH, body.top * HEIGHT, body.right * WIDTH, body.bottom * HEIGHT
-    canvas.rounded((left, top, right, bottom), 24, theme.surface)
+    if _is_sheet(screen):
+        _draw_sheet(canvas, top, theme)
+    else:
+        canvas.rounded((left, top, right, bottom), 24, theme.surface)
     pen = Pen(19, theme.text, bold=True)
     canvas.text(left + 20, top + 31, screen.view.title, pen, width=right - left - 40)
     if screen.loading:
         canvas.spinner((left + right) / 2, (top + bottom) / 2 + 14, 16, theme.accent, state.tick * 0.29 % 1)
-    setting = Setting(replace(theme, background=theme.surface), state.focus, dialog=True)
+    setting = Setting(replace(theme, background=theme.surface), state.focus, dialog=True, style=screen.view.style)
     for placed in screen.placed:
         draw_widget(canvas, placed.widget, _box(placed), setting)
+
+
+def _is_sheet(screen: Screen) -> bool:
+    return screen.view.style == "menu" and HEIGHT * (1 - screen.body.bottom) < LOW_SHEET
+
+
+def _draw_sheet(canvas: Canvas, top: float, theme: Theme) -> None:
+    """A long menu: a sheet from the bottom of the screen with a handle."""
+    canvas.rounded((0, top - 14, WIDTH, HEIGHT + 30), 26, theme.surface)
+    canvas.rounded((WIDTH / 2 - 18, top - 5, WIDTH / 2 + 18, top - 1), 2, theme.line)
 
 
 def _draw_below(canvas: Canvas, state: PhoneState) -> None:
@@ -166,14 +199,15 @@ def _draw_below(canvas: Canvas, state: PhoneState) -> None:
         below = replace(state, stack=state.stack[:-1], focus="", loading=0)
         _draw_screen(canvas, phone.show(below), below)
     else:
-        canvas.fill((0, 0, WIDTH, HEIGHT), BLACK)
-    canvas.image.paste(canvas.image.point(DIMMING))
+        canvas.clear(_size_px(canvas), BLACK)
+    canvas.dim(DIMMED)
 
 
 # --- the home screen ------------------------------------------------------------------------------------------------
 
 
 def _draw_home(canvas: Canvas, screen: Screen, state: PhoneState) -> None:
+    canvas.clear(_size_px(canvas), BLACK)
     canvas.image.paste(wallpaper(canvas.scale, state.seed % 6, is_dark(state)))
     draw_status_bar(canvas, state, WHITE)
     dock_top = screen.body.bottom * HEIGHT

@@ -15,6 +15,13 @@ from distrl.devices.sim.state import PhoneState
 
 Effect = Callable[[PhoneState], PhoneState]
 WidgetKind = Literal["row", "switch", "check", "button", "field", "label", "heading", "card", "icon", "tab"]
+Look = Literal["", "radio", "quiet", "danger"]
+"""A tick box as one of several choices; a button that is not the main one; a button that destroys something."""
+Style = Literal[
+    "list", "group", "tiles", "agenda", "alarms", "chips", "sheet", "chat", "letter", "paper", "menu", "call"
+]
+"""How a screen draws its widgets inside their boxes; see `widget_art` and `page_art`."""
+PictureAt = Literal["below", "aside", "behind"]
 
 CLASS_NAMES: dict[WidgetKind, str] = {
     "row": "ListItem",
@@ -39,7 +46,9 @@ class Widget(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     """Second line of a row, or what an icon stands for."""
     icon: str = ""
-    """Name of a pictogram; empty: none."""
+    """Name of a pictogram, or `kind:name` of a picture; empty: none."""
+    look: Look = ""
+    """Changes the drawing and nothing that is reported."""
     checked: bool | None = None
     enabled: bool = True
     tap: Effect | None = None
@@ -61,6 +70,11 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """A dialog lies over the screen below it; a grid is the home screen."""
     pages: tuple[str, ...] = ()
     """Names of the pages that a sideways swipe turns, where there are any."""
+    style: Style = "list"
+    picture: str = ""
+    """`kind:name` of a picture that belongs to the whole screen; empty: none. It takes no room and no touches."""
+    picture_at: PictureAt = "below"
+    """In the space below the widgets, beside the facts at their top, or behind everything."""
 
 
 def row(
@@ -76,13 +90,18 @@ def switch(id: str, text: str, on: bool, *, tap: Effect, detail: str = "") -> Wi
 
 
 def check(id: str, text: str, on: bool, *, tap: Effect, detail: str = "") -> Widget:
-    """A line with a tick box; also one choice of several."""
+    """A line with a tick box."""
     return Widget(kind="check", id=id, text=text, detail=detail, checked=on, tap=tap)
 
 
-def button(id: str, text: str, *, tap: Effect, enabled: bool = True) -> Widget:
+def choice(id: str, text: str, on: bool, *, tap: Effect, icon: str = "") -> Widget:
+    """One choice of several, of which one at most is on: a round radio button."""
+    return Widget(kind="check", id=id, text=text, checked=on, tap=tap, look="radio", icon=icon)
+
+
+def button(id: str, text: str, *, tap: Effect, enabled: bool = True, look: Look = "", icon: str = "") -> Widget:
     """A button; one that is not enabled is shown and does nothing."""
-    return Widget(kind="button", id=id, text=text, tap=tap, enabled=enabled)
+    return Widget(kind="button", id=id, text=text, tap=tap, enabled=enabled, look=look, icon=icon)
 
 
 def icon(id: str, name: str, what: str, *, tap: Effect) -> Widget:
@@ -90,9 +109,9 @@ def icon(id: str, name: str, what: str, *, tap: Effect) -> Widget:
     return Widget(kind="icon", id=id, icon=name, detail=what, tap=tap)
 
 
-def tab(id: str, text: str, here: bool, *, tap: Effect) -> Widget:
+def tab(id: str, text: str, here: bool, *, tap: Effect, icon: str = "") -> Widget:
     """One of several tabs; `here`: the one that is open."""
-    return Widget(kind="tab", id=id, text=text, checked=here, tap=tap)
+    return Widget(kind="tab", id=id, text=text, checked=here, tap=tap, icon=icon)
 
 
 def label(id: str, text: str) -> Widget:

@@ -77,9 +77,17 @@ class UiTarsDialect:
     def print(self, action: Action, screen: Screen) -> str | None:
         """The line of the action, without a thought."""
         grid = self._grid(screen)
-        way = direction_of(action) if isinstance(action, Swipe) else None
-        call = _call(remap(action, lambda point: count(point, grid)), way)
+        counted = remap(action, lambda point: count(point, grid))
+        call = _call(counted, self._direction(action, counted, screen))
         return call and f"Action: {call}"
+
+    def _direction(self, action: Action, counted: Action | None, screen: Screen) -> Direction | None:
+        """The direction of a swipe that scrolling would make, as it is or on the grid: both must print alike."""
+        if not isinstance(action, Swipe) or counted is None:
+            return None
+        grid = self._grid(screen)
+        read = remap(counted, lambda point: locate(point, grid, screen))
+        return direction_of(action) or (direction_of(read) if isinstance(read, Swipe) else None)
 
     def parse(self, text: str, screen: Screen) -> Action:
         """The call on the first line that begins with `Action:`, or at the start of a text without such a line."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from distrl.errors import UsageError
+from distrl.errors import StoreError, UsageError
 from distrl.policies.vlm.folder import PICKLES
 from distrl.policies.vlm.policy import VlmPolicy
 
@@ -21,6 +22,7 @@ WEIGHTS = ("*.safetensors", "*.safetensors.index.json", *PICKLES, "*.gguf", "*.o
 
 OURS = "distrl"
 """Folder of what only distrl reads."""
+VALUE_HEAD = "value_head.safetensors"
 
 
 def export_adapter(policy: VlmPolicy, folder: Path) -> None:
@@ -57,4 +59,24 @@ def _not_for_copies(folder: str, names: list[str]) -> set[str]:
 def _export_value(policy: VlmPolicy, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in policy.network.value.state_dict().items()}
     (folder / OURS).mkdir(exist_ok=True)  # the model may itself be such an export
-    save_file(tensors, folder / OURS / "value_head.safetensors")
+    save_file(tensors, folder / OURS / VALUE_HEAD)
+
+
+def load_adapter(policy: Any, folder: Path) -> None:
+    """Put exported adapters on the model of `policy`, which has adapters of the same rank."""
+    from peft import set_peft_model_state_dict
+
+    tensors = load_file(folder / "adapter_model.safetensors")
+    found: Any = set_peft_model_state_dict(policy.network.model, tensors)
+    missing = [name for name in found.missing_keys if "lora_" in name]
+    if found.unexpected_keys or missing:
+        raise StoreError(
+            f"the adapters in {folder} do not fit: {[*found.unexpected_keys, *missing][0]}",
+            expected="adapters of this model and rank",
+            fix="name the model that they were trained on: --model FOLDER",
+        )
+
+
+def load_value(policy: Any, folder: Path) -> None:
+    """Put the exported value head into `policy`."""
+    policy.network.value.load_state_dict(load_file(folder / OURS / VALUE_HEAD))

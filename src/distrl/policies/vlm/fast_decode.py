@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from distrl.policies.vlm.fast_layers import attend_packed
 from distrl.policies.vlm.tokens import entropy_of, token_logp
 
 GROUPED = "distrl_grouped"
@@ -58,7 +59,12 @@ def use_grouped_attention(config: Any) -> None:
 def attend_grouped(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
 ) -> tuple[Tensor, None]:
-    """Attention for one new token without repeating keys and values; longer queries go the usual way."""
+    """Attention for one new token without repeating keys and values, or for packed sequences; others go the usual way."""
+    bounds_W = rest.get("cu_seq_lens_q")
+    if bounds_W is not None:
+        query_NHD, key_NHD, value_NHD = (x_1HND[0].transpose(0, 1) for x_1HND in (query, key, value))
+        mixed_NHD = attend_packed(query_NHD, key_NHD, value_NHD, bounds_W, rest["max_length_q"], causal=True)
+        return mixed_NHD[None], None
     if query.shape[2] > 1:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

@@ -13,6 +13,7 @@ equal matrix product.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from functools import cache
 from types import MethodType
@@ -67,12 +68,37 @@ def _is_adapted(module: Any) -> bool:
 
 def _adapted_linear(self: Any, x: Tensor) -> Tensor:
     """The layer and its adapter in the numbers of `x`, where peft would leave them for float32 and come back."""
-    out: Tensor = self.base_layer(x)
+    layer = self.base_layer
     if self.merged or self.disable_adapters:
-        return out
-    down, up = (part[ADAPTER].weight.to(x.dtype) for part in (self.lora_A, self.lora_B))
-    low = F.linear(x, down).flatten(0, -2)
-    return torch.addmm(out.flatten(0, -2), low, up.T, alpha=self.scaling[ADAPTER]).view(out.shape)
+        plain: Tensor = layer(x)
+        return plain
+    down_RD, up_ER = (part[ADAPTER].weight.to(x.dtype) for part in (self.lora_A, self.lora_B))
+    x_ND = x.flatten(0, -2)
+    if layer.weight.requires_grad:
+        out_NE = torch.addmm(layer(x_ND), F.linear(x_ND, down_RD), up_ER.T, alpha=self.scaling[ADAPTER])
+    else:
+        out_NE = _AdaptedLinear.apply(x_ND, layer.weight, layer.bias, down_RD, up_ER, self.scaling[ADAPTER])  # type: ignore[no-untyped-call]
+    return out_NE.view(*x.shape[:-1], -1)
+
+
+class _AdaptedLinear(torch.autograd.Function):
+    """x W' + b + s (x A') B' for a frozen W and b: the adapter is added in place, in both directions."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x_ND: Tensor, weight_ED: Tensor, bias_E: Tensor | None, down_RD: Tensor, up_ER: Tensor, scale: float
+    ) -> Tensor:
+        low_NR = x_ND @ down_RD.T
+        ctx.save_for_backward(x_ND, weight_ED, down_RD, up_ER, low_NR)
+        ctx.scale = scale
+        return F.linear(x_ND, weight_ED, bias_E).addmm_(low_NR, up_ER.T, alpha=scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad_NE: Tensor) -> Any:
+        x_ND, weight_ED, down_RD, up_ER, low_NR = ctx.saved_tensors
+        low_grad_NR = (grad_NE @ up_ER).mul_(ctx.scale)
+        x_grad_ND = (grad_NE @ weight_ED).addmm_(low_grad_NR, down_RD) if ctx.needs_input_grad[0] else None
+        return x_grad_ND, None, None, low_grad_NR.T @ x_ND, (grad_NE.T @ low_NR).mul_(ctx.scale), None
 
 
 def _norm(self: Any, hidden_states: Tensor) -> Tensor:
@@ -181,25 +207,58 @@ def _rotation(module: str, compiled: bool) -> Any:
     return torch.compile(rotate, dynamic=True) if compiled else rotate
 
 
-def attend_packed(query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int) -> Tensor:
-    """Attention inside each of the sequences that lie one after the other in N, cut at `bounds_W`."""
-    if query_NHD.is_cuda and query_NHD.dtype in (torch.bfloat16, torch.float16):
-        from torch.nn.attention.varlen import varlen_attn
+def attend_packed(
+    query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int, *, causal: bool = False
+) -> Tensor:
+    """Attention inside each of the sequences that lie one after the other in N, cut at `bounds_W`.
 
+    Keys and values may have fewer heads than queries, each shared by as many of them.
+    """
+    if query_NHD.is_cuda and query_NHD.dtype in (torch.bfloat16, torch.float16):
         cuts = bounds_W.int()
-        mixed = varlen_attn(query_NHD, key_NHD, value_NHD.contiguous(), cuts, cuts, longest, longest)
+        kernel = _varlen_kernel(causal, query_NHD.shape[1] // key_NHD.shape[1])
+        mixed = kernel(query_NHD, key_NHD, value_NHD, cuts, longest)
         assert isinstance(mixed, Tensor)
         return mixed
-    return _attend_padded(query_NHD, key_NHD, value_NHD, bounds_W, longest)
+    shared = query_NHD.shape[1] // key_NHD.shape[1]
+    key_NHD, value_NHD = (x_NHD.repeat_interleave(shared, 1) for x_NHD in (key_NHD, value_NHD))
+    return _attend_padded(query_NHD, key_NHD, value_NHD, bounds_W, longest, causal)
 
 
-def _attend_padded(query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int) -> Tensor:
+@cache
+def _varlen_kernel(causal: bool, shared: int) -> Any:
+    """Torch's variable-length attention; what it calls causal and shared heads differs between its versions."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    known = inspect.signature(varlen_attn).parameters
+    options: dict[str, Any] = {}
+    if causal:
+        options |= {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+    grouped = shared > 1 and "enable_gqa" in known
+    if grouped:
+        options["enable_gqa"] = True
+
+    def attend(query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, cuts: Tensor, longest: int) -> Any:
+        if shared > 1 and not grouped:
+            key_NHD, value_NHD = (x_NHD.repeat_interleave(shared, 1) for x_NHD in (key_NHD, value_NHD))
+        query_NHD, key_NHD, value_NHD = (x_NHD.contiguous() for x_NHD in (query_NHD, key_NHD, value_NHD))
+        return varlen_attn(query_NHD, key_NHD, value_NHD, cuts, cuts, longest, longest, **options)
+
+    return attend
+
+
+def _attend_padded(
+    query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int, causal: bool
+) -> Tensor:
     size_W = bounds_W[1:] - bounds_W[:-1]
     place_L = torch.arange(longest, device=bounds_W.device)
     here_WL = place_L < size_W[:, None]
     row_WL = (bounds_W[:-1, None] + place_L).clamp(max=len(query_NHD) - 1)
     query, key, value = (x_NHD[row_WL].transpose(1, 2) for x_NHD in (query_NHD, key_NHD, value_NHD))
-    mixed_WHLD = F.scaled_dot_product_attention(query, key, value, attn_mask=here_WL[:, None, None, :])
+    seen = here_WL[:, None, None, :]
+    if causal:
+        seen = seen & (place_L <= place_L[:, None])
+    mixed_WHLD = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
     return mixed_WHLD.transpose(1, 2)[here_WL]
 
 

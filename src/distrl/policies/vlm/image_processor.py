@@ -98,16 +98,22 @@ class PatchProcessor:
 
     def process(self, prompts: Sequence[str], images: Sequence[Sequence[Image.Image]]) -> UnpaddedInputs:
         """The prompts, each with the images that its placeholders stand for."""
-        shown = [image.resize(self.processed_size(image.size)) for row in images for image in row]
+        found = self.patches([image for row in images for image in row])
+        return msgspec.structs.replace(self.fill(prompts, found["image_grid_thw"]), images=found)
+
+    def patches(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
+        """The patches of some images, `pixel_values`, and the grid in which those of each lie, `image_grid_thw`."""
+        shown = [image.resize(self.processed_size(image.size)) for image in images]
         # The sizes fit already, and the processor would scale small images up.
-        found = self._processor(images=shown, do_resize=False, return_tensors="pt")
-        counts = iter([int(grid.prod()) // self._processor.merge_size**2 for grid in found["image_grid_thw"]])
+        return dict(self._processor(images=shown, do_resize=False, return_tensors="pt"))
+
+    def fill(self, prompts: Sequence[str], grids: Tensor) -> UnpaddedInputs:
+        """The prompts with as many placeholders as their images have tokens; without the images."""
+        counts = iter([int(grid.prod()) // self._processor.merge_size**2 for grid in grids])
         texts = [_fill(prompt, self._token, lambda: self._token * next(counts)) for prompt in prompts]
         ids = tokenize(self._tokenizer, texts)
         kinds = [[int(id == self._token_id) for id in row] for row in ids]
-        return UnpaddedInputs(
-            ids=ids, images=dict(found), per_token={"mm_token_type_ids": kinds} if self._typed else {}
-        )
+        return UnpaddedInputs(ids=ids, per_token={"mm_token_type_ids": kinds} if self._typed else {})
 
 
 class TileProcessor:

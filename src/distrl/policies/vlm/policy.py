@@ -25,9 +25,11 @@ from distrl.policies.vlm.caches import ImageCache, TextCache
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.fast_generation import FastGenerate, speed_up, supports
 from distrl.policies.vlm.generation import Generate, Generated, Sampling, generate
-from distrl.policies.vlm.image_processor import UnpaddedInputs, make_image_processor, tokenize
+from distrl.policies.vlm.image_processor import PatchProcessor, UnpaddedInputs, make_image_processor, tokenize
 from distrl.policies.vlm.loading import compute_dtype, load_model, precision, weights_dtype
 from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.packed import Image as ImageOnDevice
+from distrl.policies.vlm.packed import ImageFeatures, Packed, feature_bytes, image_features, pack
 from distrl.policies.vlm.prompt import Encoded, Prompter
 from distrl.policies.vlm.scoring import MicroBatch, Scorer
 from distrl.policies.vlm.tokens import Answer, Inputs, on_device, pack_rows, pad, vocabulary_of
@@ -54,9 +56,10 @@ class VlmPolicy:
         )
         self.network = VlmNetwork(add_adapters(model.network, config), value_width=config.value_width)
         self.nonfinite, self.notices = NonFiniteGuard(), self.chat.notices
-        self._scorer = Scorer(
+        self.scorer = Scorer(
             self.network, config, device=self.device, vocabulary=self.vocabulary, nonfinite=self.nonfinite
         )
+        self._features = ImageFeatures(feature_bytes(self.device))
         self._generate = generate or _choose_generate(config, self.network, self.device)
         self._merger = AdapterMerger(self.network) if config.merge and config.lora_rank else None
         if isinstance(self._generate, FastGenerate):  # also in the learner, whose forward passes are sped up too
@@ -191,14 +194,45 @@ class VlmPolicy:
         rows = (order[at : at + size] for at in range(0, len(order), size))
         parts = (self._micro_batch([encoded[row] for row in some], [choices[row] for row in some]) for some in rows)
         back = torch.tensor(order).argsort()
-        logp_N, entropy_N, value_N = (column[back] for column in self._scorer.score(parts))
+        logp_N, entropy_N, value_N = (column[back] for column in self.scorer.score(parts))
         return Scores(logp_N=logp_N, entropy_N=entropy_N, value_logit_N=value_N)
 
-    def _micro_batch(self, asked: list[Encoded], answers: list[Answer]) -> MicroBatch:
+    def _micro_batch(self, asked: list[Encoded], answers: list[Answer]) -> MicroBatch | Packed:
+        if self._packs():
+            return self._packed(asked, answers)
         if self._processor is not None:
             return MicroBatch(inputs=self._inputs(asked, answers), answers=answers)
         inputs, first_B = pack_rows(self._text_cache.ids(asked), answers, self.vocabulary.padding)
         return MicroBatch(inputs=inputs, answers=answers, first_B=first_B)
+
+    def _packs(self) -> bool:
+        """Whether answers are scored without padding: on the fast path, with a frozen language head and vision tower."""
+        fits = self._processor is None or isinstance(self._processor, PatchProcessor)
+        return isinstance(self._generate, FastGenerate) and self.config.lora_rank > 0 and fits
+
+    def _packed(self, asked: list[Encoded], answers: list[Answer]) -> Packed:
+        if not isinstance(self._processor, PatchProcessor):
+            return pack(UnpaddedInputs(ids=self._text_cache.ids(asked)), answers, self.network.base)
+        images = self._images(self._processor, [reference for item in asked for reference in item.images])
+        grids = torch.stack([image.grid for image in images]) if images else torch.empty(0, 3)
+        unpadded = self._processor.fill([self.prompt(item) for item in asked], grids)
+        return pack(unpadded, answers, self.network.base, images)
+
+    @torch.no_grad()
+    def _images(self, processor: PatchProcessor, references: Sequence[str]) -> list[ImageOnDevice]:
+        """What the vision tower makes of some screenshots: kept ones, and new ones all at once."""
+        known = {reference: self._features.get(reference) for reference in references}
+        found = {reference: image for reference, image in known.items() if image is not None}
+        new = [reference for reference in known if reference not in found]
+        if new:
+            inputs = processor.patches([self._image_cache.image(reference) for reference in new])
+            here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
+            with vlm_oom_errors("score_batch", len(new)):
+                made = image_features(self.network.base, here["pixel_values"], here["image_grid_thw"])
+            for reference, image in zip(new, made, strict=True):
+                found[reference] = image
+                self._features.put(reference, image)
+        return [found[reference] for reference in references]
 
     def weights(self) -> dict[str, Tensor]:
         """What is trained: adapters and value head, or everything with `lora_rank` 0."""

@@ -1,21 +1,22 @@
 """Answers scored under gradient in micro-batches, and which activations are kept until the backward pass.
 
-All micro-batches of an update share one backward pass, which begins with the last. Two kinds of recomputation save
-memory:
+All micro-batches of an update share one backward pass, which begins with the last. What a micro-batch keeps for it
+depends on the memory that is free, with `gradient_checkpointing`:
 
-    per layer          `gradient_checkpointing`: the input of each layer is kept, and every layer computed twice
-    per micro-batch    nothing is kept, and the micro-batch is computed twice as a whole, images too
+    all of it          the fastest
+    per layer          gradient checkpointing: the input of each layer is kept, and every layer computed twice
+    nothing            the micro-batch is computed twice as a whole, images too, and its layers a third time
 
-Per layer is faster, but what it keeps grows with the update. Both are used for a micro-batch, whose layers are then
-computed three times, only where the GPU has no memory left for the inputs of its layers. The last micro-batch is never
-recomputed as a whole: its own backward pass needs that memory anyway.
+The last micro-batch is never recomputed as a whole: its own backward pass needs that memory anyway. Without
+`gradient_checkpointing` all of the last micro-batch is kept, and nothing of the others.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -27,12 +28,14 @@ from distrl.policies.nonfinite import NonFiniteGuard
 from distrl.policies.oom import vlm_oom_errors
 from distrl.policies.vlm.loading import compute_dtype, precision, weights_dtype
 from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.packed import Packed, answer_scores, hidden_states
 from distrl.policies.vlm.tokens import Answer, Inputs, Vocabulary, entropy_of, on_device, token_logp
 
+Kept = Literal["all", "layers", "nothing"]
 Columns = tuple[Tensor, Tensor, Tensor]
 """Log-probability, entropy and value logit of some answers, on the CPU."""
-KEPT_SHARE = 0.25
-"""Of a GPU's free memory, for the activations of all micro-batches: the present one needs some, and others may share the GPU."""
+KEPT_SHARE = 0.6
+"""Of a GPU's free memory, for the activations of all micro-batches: the backward pass needs some, and others may share the GPU."""
 WORD_BYTES = 8
 """Kept for each word of the vocabulary at each token of an answer: its chance and the logarithm of it."""
 
@@ -83,35 +86,65 @@ class Scorer:
     ) -> None:
         self._network, self._config, self._device = network, config, device
         self._vocabulary, self._nonfinite = vocabulary, nonfinite
+        self.kept = Counter[str]()
+        """How many micro-batches kept what of their activations."""
         if config.gradient_checkpointing:
             # There is no dropout, so no state of a generator to bring back.
             network.base.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
 
-    def score(self, batches: Iterable[MicroBatch]) -> Columns:
+    def score(self, batches: Iterable[MicroBatch | Packed]) -> Columns:
         """The answers of all micro-batches in their order, with gradient where it is enabled."""
-        per_layer, learning = self._config.gradient_checkpointing, torch.is_grad_enabled()
-        self._network.train(per_layer and learning)
-        budget = ActivationBudget(activation_budget_bytes(self._device) if per_layer else 0.0)
+        budget = ActivationBudget(activation_budget_bytes(self._device) if self._config.gradient_checkpointing else 0.0)
         found = []
         for batch, after in pairwise(chain(batches, (None,))):
             assert batch is not None
-            keep = not learning or after is None or budget.take(self._kept_bytes(batch))
-            found.append(self._finite(self._score(batch) if keep else self._recomputed(batch)))
+            kept = self._keep(batch, budget, last=after is None) if torch.is_grad_enabled() else "all"
+            self.kept[kept] += 1
+            # Layers are recomputed in training mode alone; there is no dropout, so nothing else depends on it.
+            self._network.train(kept != "all" and self._config.gradient_checkpointing)
+            found.append(self._finite(self._recomputed(batch) if kept == "nothing" else self._score(batch)))
         logp_N, entropy_N, value_N = (torch.cat(column) for column in zip(*found, strict=True))
         return logp_N, entropy_N, value_N
 
-    def _kept_bytes(self, batch: MicroBatch) -> float:
-        """What recomputation per layer keeps of a micro-batch."""
-        text: Any = self._network.base.config.get_text_config()
-        rows, length = batch.inputs["input_ids"].shape
-        hidden = length * text.hidden_size * text.num_hidden_layers * weights_dtype(self._config, self._device).itemsize
-        return float(rows * (hidden + WORD_BYTES * max(map(len, batch.answers)) * text.vocab_size))
+    def _keep(self, batch: MicroBatch | Packed, budget: ActivationBudget, *, last: bool) -> Kept:
+        """What to keep of a micro-batch."""
+        if not self._config.gradient_checkpointing:
+            return "all" if last else "nothing"
+        inputs, everything = self._kept_bytes(batch)
+        if budget.take(everything):
+            return "all"
+        return "layers" if budget.take(inputs) or last else "nothing"
 
-    def _recomputed(self, batch: MicroBatch) -> Columns:
+    def _kept_bytes(self, batch: MicroBatch | Packed) -> tuple[float, float]:
+        """What a micro-batch keeps: the inputs of its layers, or all."""
+        text: Any = self._network.base.config.get_text_config()
+        item, h = weights_dtype(self._config, self._device).itemsize, text.hidden_size
+        f = getattr(text, "intermediate_size", None) or 4 * h  # not every family names it
+        tokens, said = (len(batch.ids_N), 0) if isinstance(batch, Packed) else _padded_size(batch)
+        head = float(WORD_BYTES * said * text.vocab_size)
+        inputs = tokens * h * text.num_hidden_layers * item
+        return inputs + head, tokens * (10 * h + 3 * f) * text.num_hidden_layers * item + head
+
+    def _recomputed(self, batch: MicroBatch | Packed) -> Columns:
         found: Columns = checkpoint(self._score, batch, use_reentrant=False, preserve_rng_state=False)
         return found
 
-    def _score(self, batch: MicroBatch) -> Columns:
+    def _score(self, batch: MicroBatch | Packed) -> Columns:
+        return self._score_packed(batch) if isinstance(batch, Packed) else self._score_padded(batch)
+
+    def _score_packed(self, batch: Packed) -> Columns:
+        device, num_rows = self._device, len(batch.last_B)
+        with vlm_oom_errors("score_batch", num_rows), precision(self._config, device):
+            hidden_ND = hidden_states(self._network.base, batch, device)
+            value_B = self._network.value(hidden_ND[batch.last_B.to(device)])
+            head, never = self._network.base.get_output_embeddings(), self._vocabulary.never(device)
+            scores = answer_scores(hidden_ND[batch.before_K.to(device)], head, batch.said_K.to(device), never)
+            row_K = batch.row_K.to(device)
+            sums = (x_K.new_zeros(num_rows).index_add(0, row_K, x_K).cpu() for x_K in scores)
+            logp_B, entropy_B = sums
+        return logp_B, entropy_B, value_B.float().cpu()
+
+    def _score_padded(self, batch: MicroBatch) -> Columns:
         answers, longest, device = batch.answers, max(map(len, batch.answers)), self._device
         first_B = None if batch.first_B is None else batch.first_B.to(device)
         with vlm_oom_errors("score_batch", len(answers)), precision(self._config, device):
@@ -139,3 +172,9 @@ class Scorer:
         cut = (column.detach().nan_to_num(0.0, 0.0, 0.0).requires_grad_(learning) for column in columns)
         logp_N, entropy_N, value_N = cut
         return logp_N, entropy_N, value_N
+
+
+def _padded_size(batch: MicroBatch) -> tuple[int, int]:
+    """Tokens of a padded micro-batch, and those of its answers whose distributions are kept."""
+    rows, length = batch.inputs["input_ids"].shape
+    return rows * length, rows * max(map(len, batch.answers))

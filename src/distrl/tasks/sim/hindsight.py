@@ -9,7 +9,7 @@ has the last word, with the true start. What it cannot see is asked for here, so
 - an answer stands where the oracle would read it: the same words elsewhere may be about something else;
 - the text of the instruction belongs to the training split.
 
-The same episode always gets the same tasks, so nothing about them has to be stored. No torch here.
+The same episode always gets the same tasks, whoever asks and whenever. No torch here.
 """
 
 from __future__ import annotations

@@ -165,7 +165,17 @@ class SimSuite:
     def __init__(self, name: str, templates: Iterable[Template], *, sizes: dict[Split, int]) -> None:
         self.name, self.sizes = name, sizes
         self.templates = tuple(templates)
+        self._refuse_gaps()
         self._refuse_twins()
+
+    def _refuse_gaps(self) -> None:
+        missing = [split for split in SPLITS if split not in self.sizes]
+        if missing:
+            raise TaskError(
+                f"the sizes of {self.name} lack {', '.join(missing)}",
+                expected="a number of tasks for train, tune and test",
+                fix='sizes={"train": 200, "tune": 20, "test": 60}',
+            )
 
     def size(self, split: Split) -> int:
         """How many tasks a split has."""

@@ -180,7 +180,9 @@ def moment(tmp_path: Path, *heartbeats: Heartbeat | None) -> RunSnapshot:
 
 
 def heartbeat(at_s: float, **figures: float) -> Heartbeat:
-    return Heartbeat(role="worker", pid=1, phase="doing", what="", since_s=0.0, beat_s=at_s, figures=figures)
+    return Heartbeat(
+        role="worker", pid=1, phase="doing", what="", since_s=0.0, beat_s=0.0, time_s=at_s, figures=figures
+    )
 
 
 def test_the_meter_records_the_device_time_of_every_worker_that_reports_it(tmp_path: Path) -> None:

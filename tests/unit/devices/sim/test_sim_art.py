@@ -10,7 +10,8 @@ from distrl.devices.sim.apps import APPS
 from distrl.devices.sim.paint import WHITE, Canvas, Written, brightness
 from distrl.devices.sim.state import PhoneState, put
 from distrl.devices.sim.system_art import KEYS_TOP, draw_app_icon, draw_status_bar, keyboard_picture, time_of, wallpaper
-from distrl.devices.sim.widget_art import ART, Setting, Theme, app_theme, draw_widget, is_dark, theme_of
+from distrl.devices.sim.themes import Theme, app_theme, is_dark, theme_of
+from distrl.devices.sim.widget_art import ART, Setting, draw_widget
 from distrl.devices.sim.widgets import CLASS_NAMES, Widget
 from distrl.devices.sim.world import start_state
 from support.sims import Finger, sim_task

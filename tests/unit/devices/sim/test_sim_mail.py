@@ -46,9 +46,9 @@ def test_reading_marks_a_mail_as_read_and_is_no_side_effect() -> None:
     finger = Finger("mail")
     unread = [id for id in in_folder(finger, "inbox") if id not in finger.table("mail.seen")]
     assert len(unread) == 5
-    assert finger.widgets()[f"mail:{unread[0]}"].icon == "dot"
+    assert finger.widgets()[f"mail:{unread[0]}"].icon.startswith("unread:")
     finger.tap(f"mail:{unread[0]}").back()
-    assert finger.widgets()[f"mail:{unread[0]}"].icon == "mail"
+    assert finger.widgets()[f"mail:{unread[0]}"].icon.startswith("face:")
     assert finger.changes() == []
 
 

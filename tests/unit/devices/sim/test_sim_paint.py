@@ -16,13 +16,13 @@ from distrl.devices.sim.paint import (
     advance,
     brightness,
     clean,
-    end_masks,
     letter_places,
     mix,
     parse_colour,
     piece_mask,
     pieces,
     rounded_mask,
+    slices,
     spinner_mask,
     text_mask,
     wrap,
@@ -131,10 +131,57 @@ def test_edges_are_smooth() -> None:
     assert len(rounded_mask(40, 40, 20.0, 0.0).getcolors() or []) > 4
 
 
-def test_the_ends_of_a_tall_shape_are_those_of_a_short_one() -> None:
-    top, bottom = end_masks(30, 8, 6.0, 0.0)
-    assert (top.size, bottom.size) == ((30, 8), (30, 8))
-    assert ImageChops.difference(top, bottom.transpose(Image.Transpose.FLIP_TOP_BOTTOM)).getbbox() is None
+@pytest.mark.parametrize("outline", [0.0, 1.3, 2.2])
+@pytest.mark.parametrize("size", [(90, 44), (30, 58), (96, 57), (40, 40), (3, 50)])
+def test_a_shape_made_of_slices_is_the_shape_drawn_as_one(size: tuple[int, int], outline: float) -> None:
+    canvas = a_canvas()
+    canvas.rounded((2, 1, 2 + size[0], 1 + size[1]), 9, WHITE, outline=outline)
+    whole = Image.new("RGB", canvas.image.size)
+    whole.paste(WHITE, (2, 1), rounded_mask(*size, 9.0, max(1.0, outline) if outline else 0.0))
+    assert ImageChops.difference(canvas.image, whole).getbbox() is None
+
+
+def test_only_the_corners_of_a_large_shape_are_masks() -> None:
+    masks, plain = slices(300, 200, 12.0, 0.0)
+    assert len(masks) == 4
+    assert plain
+    assert sum(mask.width * mask.height for _, _, mask in masks) < 1000
+
+
+def test_a_picture_keeps_what_lies_behind_its_round_corners() -> None:
+    canvas = a_canvas()
+    canvas.fill((0, 0, 100, 60), GREY)
+    canvas.picture(Image.new("RGB", (80, 50), RED), (10, 5, 90, 55), 12)
+    assert canvas.image.getpixel((50, 30)) == RED
+    assert canvas.image.getpixel((10, 5)) == GREY
+    assert canvas.image.getpixel((89, 54)) == GREY
+    assert canvas.image.getpixel((50, 5)) == RED
+
+
+def test_a_dimmed_canvas_keeps_its_share_of_light() -> None:
+    canvas = a_canvas()
+    canvas.fill((0, 0, 100, 60), WHITE)
+    canvas.dim(0.5)
+    assert canvas.image.getpixel((5, 5)) == pytest.approx((127, 127, 127), abs=1)
+    canvas.fill((0, 0, 10, 10), RED)
+    assert canvas.image.getpixel((5, 5)) == RED
+
+
+def test_a_cleared_canvas_is_plain_and_tells_no_text() -> None:
+    lines: list[Written] = []
+    canvas = Canvas(Image.new("RGB", (1, 1)), 1.0, lines)
+    canvas.text(0, 0, "gone", Pen(12, WHITE), width=50)
+    canvas.clear((30, 20), RED)
+    assert canvas.image.getcolors() == [(600, RED)]
+    assert lines == []
+
+
+def test_a_line_joins_its_points() -> None:
+    canvas = a_canvas()
+    canvas.polyline([(10, 10), (60, 10), (60, 50)], 6, RED)
+    assert canvas.image.getpixel((35, 10)) == RED
+    assert canvas.image.getpixel((60, 30)) == RED
+    assert canvas.image.getpixel((30, 40)) == BLACK
 
 
 def test_a_spinner_turns() -> None:

@@ -70,7 +70,7 @@ def test_a_prompt_does_something_with_a_name_and_closes() -> None:
 
 
 def test_tabs_mark_where_one_is_and_replace_each_other() -> None:
-    bar = tabs("music", "albums", (("home", "Songs"), ("albums", "Albums")))
+    bar = tabs("music", "albums", (("home", "Songs", "music"), ("albums", "Albums", "disc")))
     assert [(tab.id, tab.text, tab.checked) for tab in bar] == [
         ("tab:home", "Songs", False),
         ("tab:albums", "Albums", True),

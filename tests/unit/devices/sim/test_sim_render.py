@@ -17,7 +17,8 @@ from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.devices.sim.paint import Canvas, Pen, Written, clean, text_mask
 from distrl.devices.sim.pictograms import ALIASES, DRAWINGS, pictogram_mask
 from distrl.devices.sim.state import PhoneState, put
-from distrl.devices.sim.widget_art import Setting, app_theme, draw_widget
+from distrl.devices.sim.themes import app_theme
+from distrl.devices.sim.widget_art import Setting, draw_widget
 from distrl.devices.sim.widgets import CLASS_NAMES, View, Widget
 from distrl.devices.sim.world import start_state
 from distrl.errors import CorruptFrame
@@ -98,7 +99,7 @@ def test_a_dialog_lies_over_the_dimmed_screen_below_it():
     below = render.draw(replace(state, stack=state.stack[:-1], focus=""))
     corner = (30, 60)
     shown, under = render.draw(state).getpixel(corner), below.getpixel(corner)
-    assert shown == tuple(render.DIMMING[level] for level in under)
+    assert shown == pytest.approx([render.DIMMED * level for level in under], abs=1)
 
 
 def test_a_picture_survives_coding():

@@ -49,7 +49,7 @@ def strayed(name: str) -> tuple[Task, Task, Trajectory]:
 
 
 def found_in(name: str, episode: Trajectory) -> list[Task]:
-    hindsight = Hindsight(SimSuite("small", [TEMPLATES[name]], sizes={"train": 50}))
+    hindsight = Hindsight(SimSuite("small", [TEMPLATES[name]], sizes={"train": 50, "tune": 1, "test": 1}))
     return [task for n in range(CHANCES) for task in hindsight.fitting(replace(episode, id=f"episode-{n}"))]
 
 

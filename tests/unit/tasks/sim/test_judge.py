@@ -329,6 +329,15 @@ def test_a_check_without_content_is_refused() -> None:
         CustomCheck(values={})
 
 
+def test_a_condition_that_every_phone_fulfils_is_refused() -> None:
+    with pytest.raises(TaskError, match="a Want on the table 'alarms' without id, fields and absent has nothing to ch"):
+        Want(table="alarms")
+    with pytest.raises((TaskError, msgspec.ValidationError), match="nothing to check"):
+        msgspec.json.decode(b'{"table":"alarms"}', type=Want)
+    for some in ({"id": "1"}, {"fields": {"on": True}}, {"absent": True}):
+        Want(table="alarms", **some)
+
+
 def test_a_check_without_content_cannot_come_from_a_file_either() -> None:
     whole = msgspec.json.encode(wanting(TASK, impossible=True))
     empty = whole.replace(b'"impossible":true', b'"impossible":false')

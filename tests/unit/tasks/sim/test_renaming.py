@@ -195,7 +195,10 @@ def test_an_answer_is_looked_up_on_the_renamed_phone() -> None:
     asked = rename(suite("sim-touch").task("train", 2), 9)
     done = drawn_on(asked, templates["messages-ask-last"])
     assert done is not None
-    episode, small = stray(asked, done), SimSuite("small", [templates["messages-ask-last"]], sizes={"train": 50})
+    episode, small = (
+        stray(asked, done),
+        SimSuite("small", [templates["messages-ask-last"]], sizes={"train": 50, "tune": 1, "test": 1}),
+    )
     found = [task for n in range(6) for task in Hindsight(small).fitting(replace(episode, id=f"episode-{n}"))]
     assert found
     assert {answer_of(task) for task in found} == {answer_of(done)}

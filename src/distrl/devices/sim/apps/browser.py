@@ -98,7 +98,13 @@ def _address(ui: Ui) -> Widget:
 def home(ui: Ui) -> View:
     """The start page: an address field and the bookmarks."""
     rows = [
-        row(f"site:{site}", str(mark["title"]), tap=visit(site), hold=go("browser", "bookmark", site=site), icon="star")
+        row(
+            f"site:{site}",
+            str(mark["title"]),
+            tap=visit(site),
+            hold=go("browser", "bookmark", site=site),
+            icon=f"site:{site}",
+        )
         for site, mark in ui.table(BOOKMARKS).items()
     ]
     body = (_address(ui), heading("bookmarks", ui.pick("Bookmarks", "Favourites")), *ui.arrange(rows))
@@ -111,17 +117,26 @@ def bookmark(ui: Ui) -> View:
     """What can be done with a bookmark: open or delete it."""
     site = ui.args["site"]
     body = (
-        button("open", ui.pick("Open", "Visit"), tap=do(back(), visit(site))),
-        button("delete", ui.pick("Delete bookmark", "Remove"), tap=do(erase(BOOKMARKS, site), back())),
+        button("open", ui.pick("Open", "Visit"), tap=do(back(), visit(site)), icon="globe"),
+        button(
+            "delete",
+            ui.pick("Delete bookmark", "Remove"),
+            tap=do(erase(BOOKMARKS, site), back()),
+            look="danger",
+            icon="bin",
+        ),
     )
-    return View(title=SITES[site][0], body=ui.arrange(body), shape="dialog")
+    return View(title=SITES[site][0], body=ui.arrange(body), shape="dialog", style="menu")
 
 
 @app.screen("history")
 def history(ui: Ui) -> View:
     """The visited sites, and a button that clears them."""
-    rows = [row(f"past:{site}", str(page["title"]), tap=visit(site)) for site, page in ui.table(HISTORY).items()]
-    clear = button("clear", ui.pick("Clear history", "Forget everything"), tap=_forget)
+    rows = [
+        row(f"past:{site}", str(page["title"]), tap=visit(site), icon=f"site:{site}")
+        for site, page in ui.table(HISTORY).items()
+    ]
+    clear = button("clear", ui.pick("Clear history", "Forget everything"), tap=_forget, look="danger", icon="bin")
     return View(title=ui.pick("History", "Visited pages"), body=(clear, *ui.arrange(rows)))
 
 
@@ -143,7 +158,7 @@ def search(ui: Ui) -> View:
 
 def _found_sites(words: list[str]) -> list[Widget]:
     return [
-        row(f"result:{site}", name, domain, tap=visit(site), icon="globe")
+        row(f"result:{site}", name, domain, tap=visit(site), icon=f"site:{site}")
         for site, (name, domain) in SITES.items()
         if any(word in f"{name} {domain}".casefold() for word in words)
     ]
@@ -156,7 +171,13 @@ def _found_guides(ui: Ui, words: list[str]) -> list[Widget]:
 
 
 def _guide_row(id: str, title: str) -> Widget:
-    return row(f"guide:{id}", title, "Daily Lantern", tap=go("browser", "guide", id=id), icon="note")
+    return row(
+        f"guide:{id}",
+        title,
+        "Daily Lantern",
+        tap=go("browser", "guide", id=id),
+        icon=f"product:{id.replace('-', ' ')}:guide",
+    )
 
 
 def _found_goods(ui: Ui, words: list[str]) -> list[Widget]:
@@ -166,7 +187,13 @@ def _found_goods(ui: Ui, words: list[str]) -> list[Widget]:
         for id in shop_catalogue.having_all(goods, words)[:NUM_FOUND]:
             shown = arrive(shop, "product", id=id)
             found.append(
-                row(f"result:{shop.key}:{id}", str(goods[id]["name"]), f"on {shop.name}", tap=shown, icon="box")
+                row(
+                    f"result:{shop.key}:{id}",
+                    str(goods[id]["name"]),
+                    f"on {shop.name}",
+                    tap=shown,
+                    icon=shop_catalogue.picture_of(goods[id]),
+                )
             )
     return found
 
@@ -188,17 +215,22 @@ def guide(ui: Ui) -> View:
         ("minutes", ui.pick("Reading time", "Length"), str(guide["minutes"])),
     )
     offers = [
-        row(f"offer:{shop.key}", f"Find it on {shop.name}", tap=arrive(shop, "results", query=str(guide["pick"])))
+        row(
+            f"offer:{shop.key}",
+            f"Find it on {shop.name}",
+            tap=arrive(shop, "results", query=str(guide["pick"])),
+            icon=f"site:{shop.key}",
+        )
         for shop in SHOPS
     ]
-    return View(title=str(guide["title"]), body=(*told, *ui.arrange(offers)))
+    return View(title=str(guide["title"]), body=(*told, *ui.arrange(offers)), picture=f"product:{guide['kind']}:guide")
 
 
 @app.screen("parcel")
 def parcel(ui: Ui) -> View:
     """Parcel Post: prices and opening hours."""
     told = [(name, title, str(ui.record(PARCEL, name)["value"])) for name, title in PARCEL_FACTS.items()]
-    return View(title="Parcel Post", body=facts(*told))
+    return View(title="Parcel Post", body=facts(*told), style="group")
 
 
 app.screen("choose")(choose)

@@ -46,7 +46,7 @@ def home(ui: Ui) -> View:
                 for time, title, id in sorted(events)
             ]
     new = icon("new", "plus", ui.pick("New event", "Add entry", "Create"), tap=go("calendar", "edit"))
-    return View(title=ui.pick("Calendar", "Agenda", "This week"), body=tuple(body), top=(new,))
+    return View(title=ui.pick("Calendar", "Agenda", "This week"), body=tuple(body), top=(new,), style="agenda")
 
 
 @app.screen("event")
@@ -60,7 +60,13 @@ def event(ui: Ui) -> View:
         icon("edit", "edit", ui.pick("Edit", "Change"), tap=go("calendar", "edit", id=id)),
         icon("delete", "trash", ui.pick("Delete", "Remove"), tap=go("calendar", "delete", id=id)),
     )
-    return View(title=str(record["title"]), body=tuple(body), top=ui.arrange(tools))
+    return View(
+        title=str(record["title"]),
+        body=tuple(body),
+        top=ui.arrange(tools),
+        style="group",
+        picture=f"week:{record['day']}",
+    )
 
 
 @app.screen("edit")

@@ -20,6 +20,7 @@ TABS = {
     "timer": ("Timer", "Countdown"),
     "watch": ("Stopwatch", "Lap timer"),
 }
+TAB_SIGNS = {"home": "alarm", "world": "globe", "timer": "timer", "watch": "clock"}
 
 
 @app.content
@@ -41,7 +42,14 @@ def content(seeder: Seeder) -> Tables:
 
 def _tabs(ui: Ui, here: str) -> tuple[Widget, ...]:
     tabs = (
-        Widget(kind="tab", id=f"tab:{name}", text=ui.pick(*words), checked=name == here, tap=swap("clock", name))
+        Widget(
+            kind="tab",
+            id=f"tab:{name}",
+            text=ui.pick(*words),
+            checked=name == here,
+            tap=swap("clock", name),
+            icon=TAB_SIGNS[name],
+        )
         for name, words in TABS.items()
     )
     return ui.arrange(tabs)
@@ -59,7 +67,7 @@ def home(ui: Ui) -> View:
         for time, id, alarm in alarms
     )  # fmt: skip
     new = icon("new", "plus", ui.pick("New alarm", "Add alarm"), tap=go("clock", "alarm"))
-    return View(title=ui.pick(*TABS["home"]), body=body, top=(new,), bottom=_tabs(ui, "home"))
+    return View(title=ui.pick(*TABS["home"]), body=body, top=(new,), bottom=_tabs(ui, "home"), style="alarms")
 
 
 @app.screen("delete")
@@ -80,7 +88,7 @@ def alarm(ui: Ui) -> View:
     )
     body = (label("time", f"{hour}:{minute}"), *choices, ui.field("name", ui.pick("Label", "Name of the alarm")))
     save = icon("save", "check", ui.pick("Save", "Done", "Set"), tap=_save)
-    return View(title=ui.pick("New alarm", "Add alarm"), body=body, top=(save,))
+    return View(title=ui.pick("New alarm", "Add alarm"), body=body, top=(save,), picture=f"dial:{hour}:{minute}")
 
 
 def _save(state: PhoneState) -> PhoneState:
@@ -103,27 +111,40 @@ def choose(ui: Ui) -> View:
 def world(ui: Ui) -> View:
     """The cities that are shown."""
     rows = (
-        row(f"city:{name}", name, tap=go("clock", "city", name=name), hold=go("clock", "drop", name=name), icon="globe")
+        row(
+            f"city:{name}",
+            name,
+            tap=go("clock", "city", name=name),
+            hold=go("clock", "drop", name=name),
+            icon=f"photo:{name} town",
+        )
         for name in ui.table(CITY)
     )
     add = icon("add", "plus", ui.pick("Add city", "New place"), tap=go("clock", "cities"))
     return View(title=ui.pick(*TABS["world"]), body=tuple(rows), top=(add,), bottom=_tabs(ui, "world"))
 
 
+def local_time(ui: Ui, city: str) -> str:
+    """The time of day in a city, as 07:05."""
+    minutes = (int(ui.record(NOW, "now")["minutes"]) + 60 * CITY_HOURS[city]) % (24 * 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
 @app.screen("city")
 def city(ui: Ui) -> View:
     """The local time of one city and how far it is ahead of London."""
     name = ui.args["name"]
-    minutes = (int(ui.record(NOW, "now")["minutes"]) + 60 * CITY_HOURS[name]) % (24 * 60)
     gap = f"{CITY_HOURS[name]:+d} h"
     body = (
-        heading("time:title", ui.pick("Local time", "Clock there")), label("time", f"{minutes // 60:02d}:{minutes % 60:02d}"),
+        heading("time:title", ui.pick("Local time", "Clock there")), label("time", local_time(ui, name)),
         heading("gap:title", ui.pick("From London", "Ahead of London")), label("gap", gap),
     )  # fmt: skip
     return View(
         title=name,
         body=body,
         top=(icon("remove", "trash", ui.pick("Remove", "Delete"), tap=go("clock", "drop", name=name)),),
+        style="group",
+        picture=f"dial:{local_time(ui, name)}",
     )
 
 
@@ -160,14 +181,17 @@ def timer(ui: Ui) -> View:
     """The presets of the timer, or the one that runs."""
     now = ui.record(TIMER, "timer")
     if now["running"]:
-        stop = button("stop", ui.pick("Cancel", "Stop"), tap=write(TIMER, "timer", minutes=0, running=False))
+        stop = button(
+            "stop", ui.pick("Cancel", "Stop"), tap=write(TIMER, "timer", minutes=0, running=False), look="danger"
+        )
         body: tuple[Widget, ...] = (label("left", f"{now['minutes']} min"), stop)
     else:
         body = tuple(
-            row(f"preset:{n}", f"{n} min", tap=write(TIMER, "timer", minutes=n, running=True), icon="clock")
+            row(f"preset:{n}", f"{n} min", tap=write(TIMER, "timer", minutes=n, running=True), icon=f"ring:{n}")
             for n in PRESETS
         )
-    return View(title=ui.pick(*TABS["timer"]), body=body, bottom=_tabs(ui, "timer"))
+    running = f"ring:{now['minutes']}" if now["running"] else ""
+    return View(title=ui.pick(*TABS["timer"]), body=body, bottom=_tabs(ui, "timer"), picture=running)
 
 
 @app.screen("watch")
@@ -177,6 +201,6 @@ def watch(ui: Ui) -> View:
     word = ui.pick("Stop", "Halt") if running else ui.pick("Start", "Go")
     body = (
         label("state", "Running" if running else "Stopped"),
-        button("toggle", word, tap=flip(WATCH, "watch", "running")),
+        button("toggle", word, tap=flip(WATCH, "watch", "running"), icon="pause" if running else "play"),
     )
-    return View(title=ui.pick(*TABS["watch"]), body=body, bottom=_tabs(ui, "watch"))
+    return View(title=ui.pick(*TABS["watch"]), body=body, bottom=_tabs(ui, "watch"), picture="watch:" + "run" * running)

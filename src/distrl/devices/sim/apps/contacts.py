@@ -45,19 +45,20 @@ def home(ui: Ui) -> View:
         for id, person in ui.table(PERSON).items()
         if query in str(person["name"]).casefold() and (person["favourite"] or not favourites)
     )
-    rows = (row(f"person:{id}", name, tap=go("contacts", "person", id=id), icon="person") for name, id in found)
+    rows = (row(f"person:{id}", name, tap=go("contacts", "person", id=id), icon=f"face:{name}") for name, id in found)
     return View(
         title=ui.pick("Contacts", "People", "Phone book"),
         body=(ui.field("search", ui.pick("Search contacts", "Find someone")), *rows),
         top=(icon("new", "plus", ui.pick("Add contact", "New person", "Create"), tap=go("contacts", "edit")),),
         bottom=ui.arrange(
             (
-                tab("tab:all", ui.pick("All", "Everyone"), not favourites, tap=swap("contacts")),
+                tab("tab:all", ui.pick("All", "Everyone"), not favourites, tap=swap("contacts"), icon="people"),
                 tab(
                     "tab:favourites",
                     ui.pick("Favourites", "Starred"),
                     favourites,
                     tap=swap("contacts", tab="favourites"),
+                    icon="star",
                 ),
             )
         ),
@@ -77,16 +78,19 @@ def person(ui: Ui) -> View:
         title=str(who["name"]),
         body=tuple(body),
         top=(
-            icon("favourite", "star", star, tap=flip(PERSON, id, "favourite")),
+            icon("favourite", "star" if who["favourite"] else "star-outline", star, tap=flip(PERSON, id, "favourite")),
             icon("edit", "edit", ui.pick("Edit", "Change"), tap=go("contacts", "edit", id=id)),
             icon("delete", "trash", ui.pick("Delete", "Remove"), tap=go("contacts", "delete", id=id)),
         ),
         bottom=ui.arrange(
             (
-                button("call", ui.pick("Call", "Dial"), tap=_call(who)),
-                button("message", ui.pick("Message", "Send text"), tap=message),
+                button("call", ui.pick("Call", "Dial"), tap=_call(who), icon="call"),
+                button("message", ui.pick("Message", "Send text"), tap=message, look="quiet", icon="message"),
             )
         ),
+        style="group",
+        picture=f"face:{who['name']}",
+        picture_at="aside",
     )
 
 
@@ -106,9 +110,9 @@ def calling(ui: Ui) -> View:
     body = (
         label("who", str(call["who"])),
         label("phone", str(call["phone"])),
-        button("hang-up", "Hang up", tap=back()),
+        button("hang-up", "Hang up", tap=back(), look="danger", icon="call"),
     )
-    return View(title=ui.pick("Calling", "Dialling"), body=body)
+    return View(title=ui.pick("Calling", "Dialling"), body=body, style="call", picture=f"face:{call['who']}")
 
 
 @app.screen("edit")

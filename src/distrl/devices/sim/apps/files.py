@@ -8,7 +8,7 @@ from distrl.devices.sim.app import App, Seeder, Ui, back, do, erase, flip, go, p
 from distrl.devices.sim.content_pools import FILE_NAMES, FOLDERS, between
 from distrl.devices.sim.patterns import confirm, facts, hits, or_none, prompt, typed
 from distrl.devices.sim.state import PhoneState, Place, Record, Tables, next_id, put
-from distrl.devices.sim.widgets import View, Widget, button, check, icon, label, row
+from distrl.devices.sim.widgets import Look, View, Widget, button, choice, icon, label, row
 from distrl.types import Value
 
 app = App("files", "Files", icon="folder", colour="#f29900", permission="files")
@@ -21,6 +21,8 @@ SORTS = {
     "changed": ("Date changed", "Newest first"),
 }
 TYPES = ("PDF", "Text", "Spreadsheet", "Slides", "Picture")
+LOOKS: dict[str, Look] = {"rename": "quiet", "move": "quiet", "delete": "danger", "erase": "danger"}
+SIGNS = {"rename": "edit", "move": "folder", "delete": "bin", "erase": "bin"}
 BUSY = "Downloads"
 """The folder that is longer than a screen."""
 
@@ -59,7 +61,7 @@ def _rank(value: Value) -> tuple[float, str]:
 def home(ui: Ui) -> View:
     """The folders, and a row that leads to the starred files."""
     rows = (
-        row(f"folder:{id}", str(r["name"]), tap=go("files", "folder", folder=id), icon="folder")
+        row(f"folder:{id}", str(r["name"]), tap=go("files", "folder", folder=id), icon="folder:")
         for id, r in ui.table(FOLDER).items()
     )
     top = (
@@ -85,7 +87,7 @@ def sort(ui: Ui) -> View:
     """The orders to choose from."""
     now = ui.record(PREFS, "sort")["by"]
     body = (
-        check(f"by:{by}", ui.pick(*words), by == now, tap=do(write(PREFS, "sort", by=by), back()))
+        choice(f"by:{by}", ui.pick(*words), by == now, tap=do(write(PREFS, "sort", by=by), back()))
         for by, words in SORTS.items()
     )
     return View(title=ui.pick("Sort by", "Order"), body=ui.arrange(body), shape="dialog")
@@ -117,7 +119,12 @@ def results(ui: Ui) -> View:
 def _row(id: str, file: Record) -> Widget:
     menu = go("files", "menu", file=id)
     return row(
-        f"file:{id}", str(file["name"]), str(file["kind"]), tap=go("files", "file", file=id), hold=menu, icon="file"
+        f"file:{id}",
+        str(file["name"]),
+        str(file["kind"]),
+        tap=go("files", "file", file=id),
+        hold=menu,
+        icon=f"file:{file['kind']}",
     )
 
 
@@ -134,12 +141,22 @@ def file(ui: Ui) -> View:
     )
     star = ui.pick("Remove star", "Unmark") if record["starred"] else ui.pick("Add star", "Mark")
     top = (icon("star", "star", star, tap=flip(FILE, id, "starred")),)
-    return View(title=str(record["name"]), body=(*about, *_actions(ui, id)), top=top)
+    return View(
+        title=str(record["name"]),
+        body=(*about, *_actions(ui, id)),
+        top=top,
+        style="group",
+        picture=f"file:{record['kind']}",
+        picture_at="aside",
+    )
 
 
 def _actions(ui: Ui, id: str) -> tuple[Widget, ...]:
     words = {"rename": ("Rename", "Change name"), "move": ("Move", "Put elsewhere"), "delete": ("Delete", "Throw away")}
-    return ui.arrange(button(what, ui.pick(*texts), tap=go("files", what, file=id)) for what, texts in words.items())
+    return ui.arrange(
+        button(what, ui.pick(*texts), tap=go("files", what, file=id), look=LOOKS[what], icon=SIGNS[what])
+        for what, texts in words.items()
+    )
 
 
 @app.screen("menu")
@@ -147,8 +164,11 @@ def menu(ui: Ui) -> View:
     """What can be done with a file of a list."""
     id = ui.args["file"]
     words = {"rename": ("Rename", "Change name"), "move": ("Move", "Put elsewhere"), "erase": ("Delete", "Throw away")}
-    body = (button(f"menu:{what}", ui.pick(*texts), tap=swap("files", what, file=id)) for what, texts in words.items())
-    return View(title=str(ui.record(FILE, id)["name"]), body=ui.arrange(body), shape="dialog")
+    body = (
+        button(f"menu:{what}", ui.pick(*texts), tap=swap("files", what, file=id), look=LOOKS[what], icon=SIGNS[what])
+        for what, texts in words.items()
+    )
+    return View(title=str(ui.record(FILE, id)["name"]), body=ui.arrange(body), shape="dialog", style="menu")
 
 
 @app.screen("rename")
@@ -170,7 +190,7 @@ def move(ui: Ui) -> View:
     now = ui.record(FILE, id)["folder"]
     folders = ((key, str(record["name"])) for key, record in ui.table(FOLDER).items())
     body = (
-        check(f"to:{key}", name, name == now, tap=do(write(FILE, id, folder=name), back())) for key, name in folders
+        choice(f"to:{key}", name, name == now, tap=do(write(FILE, id, folder=name), back())) for key, name in folders
     )
     return View(title=ui.pick("Move to", "Choose a folder"), body=tuple(body), shape="dialog")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, pop, swap, write
 from distrl.devices.sim.content_pools import PEOPLE, SENTENCES, SUBJECTS, email_of
 from distrl.devices.sim.state import PhoneState, Record, Table, Tables, next_id, put
-from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, icon, label, row
+from distrl.devices.sim.widgets import Effect, View, Widget, button, choice, heading, icon, label, row
 
 app = App("mail", "Mail", icon="mail", colour="#d93025")
 app.incidental = {"mail.seen"}
@@ -71,12 +71,15 @@ def _row(ui: Ui, id: str, mail: Record) -> Widget:
     """A mail in a list: some phones put the sender first, others the subject."""
     first, second = ui.pick("from subject", "subject from").split()
     opened = do(write(SEEN, id, seen=True), go("mail", "read", id=id))
-    mark = "mail" if id in ui.table(SEEN) else "dot"
-    return row(f"mail:{id}", str(mail[first]), str(mail[second]), tap=opened, icon=mark)
+    mark = "face" if id in ui.table(SEEN) else "unread"
+    return row(f"mail:{id}", str(mail[first]), str(mail[second]), tap=opened, icon=f"{mark}:{mail['from']}")
 
 
 def _sent(ui: Ui) -> list[Widget]:
-    return [row(f"sent:{id}", str(sent["to"]), str(sent["subject"])) for id, sent in ui.table(SENT).items()]
+    return [
+        row(f"sent:{id}", str(sent["to"]), str(sent["subject"]), icon=f"face:{sent['to']}")
+        for id, sent in ui.table(SENT).items()
+    ]
 
 
 @app.screen("find")
@@ -99,7 +102,7 @@ def folders(ui: Ui) -> View:
     """The folders to choose from."""
     now = ui.args["now"]
     body = [
-        check(f"folder:{name}", ui.pick(*words), name == now, tap=do(back(), swap("mail", folder=name)))
+        choice(f"folder:{name}", ui.pick(*words), name == now, tap=do(back(), swap("mail", folder=name)))
         for name, words in FOLDERS.items()
     ]
     return View(title=ui.pick("Folders", "Mailboxes"), body=tuple(body), shape="dialog")
@@ -130,7 +133,12 @@ def read(ui: Ui) -> View:
                 (_keep(ui, id, mail), icon("delete", "trash", ui.pick("Delete", "Move to bin"), tap=_move(id, "bin")))
             ),
         ),
-        bottom=(button("reply", ui.pick("Reply", "Answer", "Write back"), tap=go("mail", "reply", id=id)),),
+        bottom=(
+            button("reply", ui.pick("Reply", "Answer", "Write back"), tap=go("mail", "reply", id=id), icon="reply"),
+        ),
+        style="letter",
+        picture=f"face:{mail['from']}",
+        picture_at="aside",
     )
 
 

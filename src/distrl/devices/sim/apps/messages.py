@@ -51,7 +51,14 @@ def _row(ui: Ui, who: str) -> Widget:
     marks = [word for word in ("pinned", "muted") if record.get(word)] + ([] if seen else ["new"])
     opened = do(write(SEEN, who, seen=True), go("messages", "chat", who=who))
     options = go("messages", "options", who=who)
-    return row(f"thread:{who}", who, " · ".join(marks), tap=opened, hold=options, icon="message")
+    return row(
+        f"thread:{who}",
+        who,
+        " · ".join(marks),
+        tap=opened,
+        hold=options,
+        icon=f"face:{who}" if seen else f"unread:{who}",
+    )
 
 
 @app.screen("chat")
@@ -68,6 +75,7 @@ def chat(ui: Ui) -> View:
             icon("more", "more", ui.pick("More options", "Menu"), tap=go("messages", "options", who=who)),
             icon("send", "send", ui.pick("Send", "Send now"), tap=_answer),
         ),
+        style="chat",
     )
 
 
@@ -114,11 +122,17 @@ def options(ui: Ui) -> View:
     pin = ui.pick("Unpin", "Release from top") if pinned else ui.pick("Pin", "Keep at top")
     mute = ui.pick("Unmute", "Notify me again") if muted else ui.pick("Mute", "Turn off notifications")
     buttons = (
-        button("pin", pin, tap=do(write(THREAD, who, pinned=not pinned), back())),
-        button("mute", mute, tap=do(write(THREAD, who, muted=not muted), back())),
-        button("delete", ui.pick("Delete chat", "Remove conversation"), tap=swap("messages", "delete", who=who)),
+        button("pin", pin, tap=do(write(THREAD, who, pinned=not pinned), back()), icon="pin"),
+        button("mute", mute, tap=do(write(THREAD, who, muted=not muted), back()), icon="bell"),
+        button(
+            "delete",
+            ui.pick("Delete chat", "Remove conversation"),
+            tap=swap("messages", "delete", who=who),
+            look="danger",
+            icon="bin",
+        ),
     )
-    return View(title=who, body=ui.arrange(buttons), shape="dialog")
+    return View(title=who, body=ui.arrange(buttons), shape="dialog", style="menu")
 
 
 @app.screen("delete")

@@ -55,7 +55,13 @@ def home(ui: Ui) -> View:
 def albums(ui: Ui) -> View:
     """The albums with their artists."""
     cards = (
-        card(f"album:{id}", str(album["name"]), str(album["artist"]), tap=go("music", "album", album=id), icon="music")
+        card(
+            f"album:{id}",
+            str(album["name"]),
+            str(album["artist"]),
+            tap=go("music", "album", album=id),
+            icon=f"cover:{album['name']}",
+        )
         for id, album in ui.table(ALBUM).items()
     )
     return View(title="Albums", body=ui.arrange(cards), top=(_now_playing(ui),), bottom=_tabs(ui, "albums"))
@@ -65,7 +71,7 @@ def albums(ui: Ui) -> View:
 def playlists(ui: Ui) -> View:
     """The playlists, and an icon that makes a new one."""
     rows = (
-        row(f"list:{id}", str(r["name"]), tap=go("music", "playlist", list=id), icon="list")
+        row(f"list:{id}", str(r["name"]), tap=go("music", "playlist", list=id), icon=f"cover:{r['name']}")
         for id, r in ui.table(LIST).items()
     )
     new = icon("new", "plus", ui.pick("New playlist", "Create a playlist"), tap=go("music", "new"))
@@ -89,7 +95,12 @@ def results(ui: Ui) -> View:
 
 
 def _tabs(ui: Ui, here: str) -> tuple[Widget, ...]:
-    return tabs("music", here, (("home", ui.pick("Songs", "Tracks")), ("albums", "Albums"), ("playlists", "Playlists")))
+    names = (
+        ("home", ui.pick("Songs", "Tracks"), "music"),
+        ("albums", "Albums", "disc"),
+        ("playlists", "Playlists", "list"),
+    )
+    return tabs("music", here, names)
 
 
 def _now_playing(ui: Ui) -> Widget:
@@ -97,7 +108,13 @@ def _now_playing(ui: Ui) -> Widget:
 
 
 def _row(id: str, song: Record) -> Widget:
-    return row(f"song:{id}", str(song["title"]), str(song["artist"]), tap=go("music", "song", song=id), icon="music")
+    return row(
+        f"song:{id}",
+        str(song["title"]),
+        str(song["artist"]),
+        tap=go("music", "song", song=id),
+        icon=f"cover:{song['album']}",
+    )
 
 
 def _play(kind: str, name: str) -> Effect:
@@ -115,16 +132,28 @@ def song(ui: Ui) -> View:
     record = ui.record(SONG, id)
     like = ui.pick("Unlike", "No longer a favourite") if record["liked"] else ui.pick("Like", "Make a favourite")
     actions = (
-        button("play", ui.pick("Play", "Listen"), tap=_play("song", str(record["title"]))),
-        button("add", ui.pick("Add to playlist", "Put on a list"), tap=go("music", "add", song=id)),
+        button("play", ui.pick("Play", "Listen"), tap=_play("song", str(record["title"])), icon="play"),
+        button(
+            "add",
+            ui.pick("Add to playlist", "Put on a list"),
+            tap=go("music", "add", song=id),
+            look="quiet",
+            icon="plus",
+        ),
     )
     about = facts(
         ("artist", ui.pick("Artist", "By"), record["artist"]),
         ("album", ui.pick("Album", "From"), record["album"]),
         ("length", ui.pick("Length", "Duration"), record["length"]),
     )
-    top = (icon("like", "heart", like, tap=flip(SONG, id, "liked")),)
-    return View(title=str(record["title"]), body=(*ui.arrange(actions), *about), top=top)
+    top = (icon("like", "heart" if record["liked"] else "heart-outline", like, tap=flip(SONG, id, "liked")),)
+    return View(
+        title=str(record["title"]),
+        body=(*ui.arrange(actions), *about),
+        top=top,
+        style="group",
+        picture=f"cover:{record['album']}",
+    )
 
 
 @app.screen("add")
@@ -155,8 +184,8 @@ def album(ui: Ui) -> View:
     """The songs of one album, and a button that plays them all."""
     name = str(ui.record(ALBUM, ui.args["album"])["name"])
     rows = (_row(id, song) for id, song in ui.table(SONG).items() if song["album"] == name)
-    play = button("play", ui.pick("Play album", "Listen to all"), tap=_play("album", name))
-    return View(title=name, body=(play, *ui.arrange(rows)))
+    play = button("play", ui.pick("Play album", "Listen to all"), tap=_play("album", name), icon="play")
+    return View(title=name, body=(play, *ui.arrange(rows)), picture=f"cover:{name}")
 
 
 @app.screen("playlist")
@@ -166,9 +195,9 @@ def playlist(ui: Ui) -> View:
     name = str(ui.record(LIST, id)["name"])
     titles = {entry["song"] for entry in ui.table(ENTRY).values() if entry["playlist"] == name}
     rows = (_row(song_id, song) for song_id, song in ui.table(SONG).items() if song["title"] in titles)
-    play = button("play", ui.pick("Play all", "Start the list"), tap=_play("playlist", name))
+    play = button("play", ui.pick("Play all", "Start the list"), tap=_play("playlist", name), icon="play")
     top = (icon("delete", "bin", ui.pick("Delete playlist", "Remove list"), tap=go("music", "delete", list=id)),)
-    return View(title=name, body=(play, *or_none(ui, rows)), top=top)
+    return View(title=name, body=(play, *or_none(ui, rows)), top=top, picture=f"cover:{name}")
 
 
 @app.screen("new")
@@ -201,8 +230,10 @@ def player(ui: Ui) -> View:
         for id, words in MODES.items()
     )
     text = ui.pick("Pause", "Stop") if playing else ui.pick("Play", "Resume")
-    toggle = button("toggle", text, tap=write(PLAYER, "now", playing=not playing))
+    toggle = button("toggle", text, tap=write(PLAYER, "now", playing=not playing), icon="pause" if playing else "play")
     return View(
         title=ui.pick("Now playing", "Player"),
         body=(*facts(("now", "Playing", now["name"])), toggle, *ui.arrange(modes)),
+        style="group",
+        picture=f"cover:{now['name']}",
     )

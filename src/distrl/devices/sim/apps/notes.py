@@ -49,6 +49,7 @@ def home(ui: Ui) -> View:
         title=ui.pick("Notes", "All notes", "My notes"),
         body=(ui.field("search", ui.pick("Search notes", "Find a note")), *rows),
         top=(icon("new", "plus", ui.pick("New note", "Add note", "Write"), tap=go("notes", "edit")),),
+        style="paper",
     )
 
 
@@ -63,7 +64,7 @@ def note(ui: Ui) -> View:
         icon("delete", "trash", ui.pick("Delete", "Throw away"), tap=go("notes", "delete", id=id)),
     )
     body = _items(ui, id) if record["list"] else (label("text", str(record["text"])),)
-    return View(title=str(record["title"]), body=body, top=ui.arrange(tools))
+    return View(title=str(record["title"]), body=body, top=ui.arrange(tools), style="paper", picture="lines:")
 
 
 def _items(ui: Ui, note: str) -> tuple[Widget, ...]:

@@ -47,21 +47,23 @@ def _photo(random: Random, name: str, album: str, town: str) -> Record:
 def home(ui: Ui) -> View:
     """All pictures."""
     cards = (_card(id, photo) for id, photo in ui.table(PHOTO).items())
-    return View(title=ui.pick("Photos", "All pictures"), body=ui.arrange(cards), bottom=_tabs(ui, "home"))
+    return View(
+        title=ui.pick("Photos", "All pictures"), body=ui.arrange(cards), bottom=_tabs(ui, "home"), style="tiles"
+    )
 
 
 @app.screen("liked")
 def liked(ui: Ui) -> View:
     """The favourite pictures."""
     cards = (_card(id, photo) for id, photo in ui.table(PHOTO).items() if photo["liked"])
-    return View(title=ui.pick("Favourites", "Loved"), body=or_none(ui, cards), bottom=_tabs(ui, "liked"))
+    return View(title=ui.pick("Favourites", "Loved"), body=or_none(ui, cards), bottom=_tabs(ui, "liked"), style="tiles")
 
 
 @app.screen("albums")
 def albums(ui: Ui) -> View:
     """The albums, and an icon that makes a new one."""
     rows = (
-        row(f"album:{id}", str(r["name"]), tap=go("photos", "album", album=id), icon="folder")
+        row(f"album:{id}", str(r["name"]), tap=go("photos", "album", album=id), icon=f"photo:{r['name']}")
         for id, r in ui.table(ALBUM).items()
     )
     top = (icon("new", "plus", ui.pick("New album", "Create an album"), tap=go("photos", "new")),)
@@ -69,12 +71,16 @@ def albums(ui: Ui) -> View:
 
 
 def _tabs(ui: Ui, here: str) -> tuple[Widget, ...]:
-    names = (("home", ui.pick("Photos", "Pictures")), ("albums", "Albums"), ("liked", ui.pick("Favourites", "Loved")))
+    names = (
+        ("home", ui.pick("Photos", "Pictures"), "image"),
+        ("albums", "Albums", "folder"),
+        ("liked", ui.pick("Favourites", "Loved"), "heart"),
+    )
     return tabs("photos", here, names)
 
 
 def _card(id: str, photo: Record) -> Widget:
-    return card(f"photo:{id}", str(photo["name"]), tap=go("photos", "photo", photo=id), icon="picture")
+    return card(f"photo:{id}", str(photo["name"]), tap=go("photos", "photo", photo=id), icon=f"photo:{photo['name']}")
 
 
 @app.screen("album")
@@ -82,7 +88,7 @@ def album(ui: Ui) -> View:
     """The pictures of one album."""
     name = ui.record(ALBUM, ui.args["album"])["name"]
     cards = (_card(id, photo) for id, photo in ui.table(PHOTO).items() if photo["album"] == name)
-    return View(title=str(name), body=or_none(ui, cards))
+    return View(title=str(name), body=or_none(ui, cards), style="tiles")
 
 
 @app.screen("photo")
@@ -97,16 +103,22 @@ def photo(ui: Ui) -> View:
     )
     words = {"move": ("Move to album", "Change album"), "caption": ("Edit caption", "Rename")}
     actions = ui.arrange(
-        button(what, ui.pick(*texts), tap=go("photos", what, photo=id)) for what, texts in words.items()
+        button(what, ui.pick(*texts), tap=go("photos", what, photo=id), look="quiet") for what, texts in words.items()
     )
-    return View(title=str(record["name"]), body=(*actions, *about), top=_icons(ui, id, liked=bool(record["liked"])))
+    return View(
+        title=str(record["name"]),
+        body=(*actions, *about),
+        top=_icons(ui, id, liked=bool(record["liked"])),
+        style="group",
+        picture=f"photo:{record['name']}",
+    )
 
 
 def _icons(ui: Ui, id: str, *, liked: bool) -> tuple[Widget, ...]:
     like = ui.pick("Remove from favourites", "Unlike") if liked else ui.pick("Add to favourites", "Love it")
     return ui.arrange(
         (
-            icon("like", "heart", like, tap=flip(PHOTO, id, "liked")),
+            icon("like", "heart" if liked else "heart-outline", like, tap=flip(PHOTO, id, "liked")),
             icon("share", "share", ui.pick("Share", "Send to"), tap=go("photos", "share", photo=id)),
             icon("delete", "bin", ui.pick("Delete", "Throw away"), tap=go("photos", "delete", photo=id)),
         )
@@ -128,16 +140,18 @@ def move(ui: Ui) -> View:
     """The albums that a picture can be moved to."""
     id = ui.args["photo"]
     names = ((key, str(record["name"])) for key, record in ui.table(ALBUM).items())
-    body = (button(f"to:{key}", name, tap=do(write(PHOTO, id, album=name), back())) for key, name in names)
-    return View(title=ui.pick("Move to", "Which album?"), body=tuple(body), shape="dialog")
+    body = (
+        button(f"to:{key}", name, tap=do(write(PHOTO, id, album=name), back()), icon="folder") for key, name in names
+    )
+    return View(title=ui.pick("Move to", "Which album?"), body=tuple(body), shape="dialog", style="menu")
 
 
 @app.screen("share")
 def share(ui: Ui) -> View:
     """The nearby screens that a picture can be sent to."""
     name = str(ui.record(PHOTO, ui.args["photo"])["name"])
-    body = (button(f"send:{screen}", screen, tap=_send(name, screen)) for screen in SCREENS_NEARBY)
-    return View(title=ui.pick("Send to", "Nearby devices"), body=ui.arrange(body), shape="dialog")
+    body = (button(f"send:{screen}", screen, tap=_send(name, screen), icon="share") for screen in SCREENS_NEARBY)
+    return View(title=ui.pick("Send to", "Nearby devices"), body=ui.arrange(body), shape="dialog", style="menu")
 
 
 def _send(name: str, screen: str) -> Effect:

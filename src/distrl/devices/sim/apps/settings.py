@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distrl.devices.sim.app import App, Seeder, Ui, back, do, flip, go, write
 from distrl.devices.sim.state import Table, Tables
-from distrl.devices.sim.widgets import View, Widget, check, heading, label, row, switch
+from distrl.devices.sim.widgets import View, Widget, choice, heading, label, row, switch
 
 app = App("settings", "Settings", icon="gear", colour="#5f6368")
 
@@ -17,6 +17,9 @@ SECTIONS = {
     "privacy": ("Security & privacy", "Protection"),
     "about": ("About phone", "Device information"),
 }
+SIGNS = {
+    "network": "wifi", "display": "sun", "sound": "sound", "battery": "battery", "privacy": "shield", "about": "info",
+}  # fmt: skip
 SWITCHES = {
     "network": {"wifi": ("Wi-Fi", "WLAN"), "bluetooth": ("Bluetooth", "Short-range radio"), "airplane": ("Airplane mode", "Flight mode"), "hotspot": ("Hotspot", "Tethering")},
     "display": {"dark": ("Dark theme", "Night mode"), "rotate": ("Auto-rotate", "Rotate with phone"), "adaptive": ("Adaptive brightness", "Automatic brightness")},
@@ -52,10 +55,10 @@ def content(seeder: Seeder) -> Tables:
 def home(ui: Ui) -> View:
     """The sections of the settings."""
     rows = (
-        row(f"section:{name}", ui.pick(*words), tap=go("settings", name), icon="gear")
+        row(f"section:{name}", ui.pick(*words), tap=go("settings", name), icon=f"badge:{SIGNS[name]}")
         for name, words in SECTIONS.items()
     )
-    return View(title="Settings", body=ui.arrange(rows))
+    return View(title="Settings", body=ui.arrange(rows), style="group")
 
 
 def section(name: str) -> None:
@@ -63,7 +66,8 @@ def section(name: str) -> None:
 
     @app.screen(name)
     def show(ui: Ui) -> View:
-        return View(title=ui.pick(*SECTIONS[name]), body=ui.arrange([*_switches(ui, name), *_choices(ui, name)]))
+        body = ui.arrange([*_switches(ui, name), *_choices(ui, name)])
+        return View(title=ui.pick(*SECTIONS[name]), body=body, style="group")
 
 
 def _switches(ui: Ui, section: str) -> list[Widget]:
@@ -95,7 +99,7 @@ def choose(ui: Ui) -> View:
     words, options = CHOICES[ui.args["section"]][ui.args["name"]]
     name, now = ui.args["name"], ui.record(PREFS, ui.args["name"])["choice"]
     body = [
-        check(f"option:{option}", option, option == now, tap=do(write(PREFS, name, choice=option), back()))
+        choice(f"option:{option}", option, option == now, tap=do(write(PREFS, name, choice=option), back()))
         for option in options
     ]
     return View(title=ui.pick(*words), body=tuple(body), shape="dialog")
@@ -107,4 +111,6 @@ def about(ui: Ui) -> View:
     body: list[Widget] = []
     for name, title in FACTS.items():
         body += [heading(f"{name}:title", title), label(name, str(ui.record("settings.fact", name)["value"]))]
-    return View(title=ui.pick(*SECTIONS["about"]), body=tuple(body))
+    return View(
+        title=ui.pick(*SECTIONS["about"]), body=tuple(body), style="group", picture="phone:", picture_at="aside"
+    )

@@ -11,15 +11,17 @@ from random import Random
 
 import msgspec
 
+from distrl.devices.sim import widgets
 from distrl.devices.sim.app import Seeder, Ui, back, do, go, push
 from distrl.devices.sim.patterns import fill
 from distrl.devices.sim.products import product_id, stock_up
 from distrl.devices.sim.state import PhoneState, Place, Record, Table, Tables, put
-from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, icon, row, tab
+from distrl.devices.sim.widgets import Effect, Style, View, Widget, button, heading, icon, row, tab
 
 ADDRESSES = ("Home", "Office", "Pickup point")
 DELIVERIES = ("Standard", "Express", "Evening")
 PREFS = {"newsletter": "Newsletter", "alerts": "Delivery alerts", "ads": "Personal offers"}
+TAB_SIGNS = {"home": "shop", "wishlist": "heart", "cart": "cart", "account": "person"}
 MOST = 5
 """The largest quantity of one thing that a shop sells at once."""
 
@@ -35,6 +37,8 @@ class Shop(msgspec.Struct, frozen=True, kw_only=True):
     """Choices stand on the page and main buttons stay in sight; false: choices open a dialog, buttons scroll away."""
     facts: tuple[str, ...]
     """What a product page tells, in this order."""
+    style: Style
+    """How its pages look."""
     words: dict[str, tuple[str, ...]]
     """What the shop calls things; a phone's variant decides which."""
 
@@ -58,6 +62,7 @@ KIOSKO = Shop(
     currency="€",
     inline=True,
     facts=("price", "rating", "delivery", "brand", "stock"),
+    style="list",
     words={
         "search": ("Search products", "What are you looking for?"),
         "cart": ("Cart", "Basket"),
@@ -84,6 +89,7 @@ NORTHMART = Shop(
     currency="$",
     inline=False,
     facts=("brand", "price", "stock", "delivery", "rating"),
+    style="group",
     words={
         "search": ("Search Northmart", "Find items"),
         "cart": ("Bag", "Trolley"),
@@ -197,7 +203,10 @@ def word(shop: Shop, ui: Ui, what: str) -> str:
 def tabs(shop: Shop, ui: Ui, here: str) -> tuple[Widget, ...]:
     """The bar at the bottom of most pages."""
     names = {"home": "Shop", **{page: word(shop, ui, page) for page in ("wishlist", "cart", "account")}}
-    return tuple(tab(f"tab:{page}", name, page == here, tap=link(shop, page)) for page, name in names.items())
+    return tuple(
+        tab(f"tab:{page}", name, page == here, tap=link(shop, page), icon=TAB_SIGNS[page])
+        for page, name in names.items()
+    )
 
 
 def cart_icon(shop: Shop, ui: Ui) -> Widget:
@@ -232,15 +241,16 @@ def choose(ui: Ui) -> View:
 
 def _options(choice: Choice, effect: Callable[[str], Effect]) -> list[Widget]:
     return [
-        check(f"{choice.field}:{option}", option, option == choice.now, tap=effect(option)) for option in choice.options
+        widgets.choice(f"{choice.field}:{option}", option, option == choice.now, tap=effect(option))
+        for option in choice.options
     ]
 
 
 def stepper(count: int, change: Callable[[int], Effect]) -> list[Widget]:
     """Two buttons that change a quantity by one."""
     return [
-        button("more", "+ One more", tap=change(count + 1), enabled=count < MOST),
-        button("fewer", "− One less", tap=change(count - 1), enabled=count > 1),
+        button("more", "+ One more", tap=change(count + 1), enabled=count < MOST, look="quiet"),
+        button("fewer", "− One less", tap=change(count - 1), enabled=count > 1, look="quiet"),
     ]
 
 

@@ -20,9 +20,9 @@ from distrl.devices.sim.apps.shop import (
     word,
 )
 from distrl.devices.sim.patterns import facts, fill
-from distrl.devices.sim.products import SIZES
+from distrl.devices.sim.products import COLOURS, SIZES
 from distrl.devices.sim.state import Record, Table
-from distrl.devices.sim.widgets import View, Widget, button, card, check, heading, icon, label, row
+from distrl.devices.sim.widgets import View, Widget, button, card, choice, heading, icon, label, row
 
 SORTS = {
     "match": ("Best match", "Relevance"),
@@ -42,6 +42,10 @@ PASSES: dict[str, Callable[[Record], bool]] = {
     "fast": lambda product: int(product["days"]) <= 3,
     "cheap": lambda product: int(product["price"]) < 4000,
 }
+CATEGORY_SIGNS = {
+    "Clothing": "badge:tag", "Electronics": "badge:phone", "Home": "badge:home", "Kitchen": "badge:utensils",
+    "Sports": "badge:run", "Toys": "badge:gift",
+}  # fmt: skip
 GREETINGS = {
     "newsletter": ("Our newsletter", ("Subscribe", "Send me offers"), ("No thanks", "Maybe later")),
     "cookies": ("We use cookies", ("Accept all", "Allow cookies"), ("Only necessary", "Decline")),
@@ -91,9 +95,18 @@ def home(shop: Shop, ui: Ui) -> View:
     """The shop's first page: a search field and the categories."""
     goods = ui.table(shop.table("product"))
     categories = sorted({str(product["category"]) for product in goods.values()})
-    rows = (row(f"category:{name}", name, tap=link(shop, "results", category=name), icon="list") for name in categories)
+    rows = (
+        row(f"category:{name}", name, tap=link(shop, "results", category=name), icon=CATEGORY_SIGNS.get(name, "list"))
+        for name in categories
+    )
     body = (_search_field(shop, ui), heading("categories", ui.pick("Categories", "Departments")), *ui.arrange(rows))
-    return View(title=shop.name, body=body, top=(_star(shop, ui), cart_icon(shop, ui)), bottom=tabs(shop, ui, "home"))
+    return View(
+        title=shop.name,
+        body=body,
+        top=(_star(shop, ui), cart_icon(shop, ui)),
+        bottom=tabs(shop, ui, "home"),
+        style=shop.style,
+    )
 
 
 def _star(shop: Shop, ui: Ui) -> Widget:
@@ -120,12 +133,19 @@ def results(shop: Shop, ui: Ui) -> View:
     cards = [_card(shop, id, goods[id]) for id in found]
     body = (_search_field(shop, ui), *ui.arrange(tools), count, *cards)
     title = args.get("category") or ui.pick("Results", "Search results")
-    return View(title=title, body=body, top=(cart_icon(shop, ui),), bottom=tabs(shop, ui, "home"))
+    return View(title=title, body=body, top=(cart_icon(shop, ui),), bottom=tabs(shop, ui, "home"), style=shop.style)
 
 
 def _card(shop: Shop, id: str, product: Record) -> Widget:
     detail = f"{shop.money(int(product['price']))} · {product['rating']} ★ · {product['days']} days"
-    return card(f"product:{id}", str(product["name"]), detail, tap=link(shop, "product", id=id), icon="box")
+    return card(
+        f"product:{id}", str(product["name"]), detail, tap=link(shop, "product", id=id), icon=picture_of(product)
+    )
+
+
+def picture_of(product: Record, option: str = "") -> str:
+    """The picture of a product, in the chosen colour where it has one."""
+    return f"product:{product['kind']}:{option if product['options'] == COLOURS else product['brand']}"
 
 
 def sort(shop: Shop, ui: Ui) -> View:
@@ -142,7 +162,7 @@ def _refine(shop: Shop, ui: Ui, field: str, options: dict[str, tuple[str, str]])
     """A dialog that shows the results below it again, with one argument changed."""
     now = ui.args.get(field, next(iter(options)))
     again = {name: do(back(), swap("browser", shop.screen("results"), **{**ui.args, field: name})) for name in options}
-    body = (check(f"{field}:{name}", ui.pick(*words), name == now, tap=again[name]) for name, words in options.items())
+    body = (choice(f"{field}:{name}", ui.pick(*words), name == now, tap=again[name]) for name, words in options.items())
     return dialog("Sort by" if field == "sort" else "Filter", *body)
 
 
@@ -161,9 +181,16 @@ def product(shop: Shop, ui: Ui) -> View:
     buttons = _buttons(shop, ui, product)
     body = [heading("name", str(product["name"])), *told, *_choices(shop, ui, product)]
     top = (cart_icon(shop, ui),)
-    if shop.inline:
-        return View(title=shop.name, body=tuple(body), top=top, bottom=buttons)
-    return View(title=shop.name, body=(*body, *buttons), top=top, bottom=tabs(shop, ui, "product"))
+    fixed, bottom = ((), buttons) if shop.inline else (buttons, tabs(shop, ui, "product"))
+    return View(
+        title=shop.name,
+        body=(*body, *fixed),
+        top=top,
+        bottom=bottom,
+        style=shop.style,
+        picture=picture_of(product, _option(ui, product)),
+        picture_at="aside",
+    )
 
 
 def _choices(shop: Shop, ui: Ui, product: Record) -> list[Widget]:
@@ -191,14 +218,16 @@ def _buttons(shop: Shop, ui: Ui, product: Record) -> tuple[Widget, ...]:
     text = ui.pick("Added ✓", "In your basket ✓") if ui.draft("added") else word(shop, ui, "add")
     into = button("add", text, tap=do(add, done), enabled=bool(product["stock"]))
     if id in ui.table(wishes):
-        return ui.arrange((into, button("wish", word(shop, ui, "unwish"), tap=erase(wishes, id))))
+        return ui.arrange(
+            (into, button("wish", word(shop, ui, "unwish"), tap=erase(wishes, id), look="quiet", icon="heart"))
+        )
     wish = write(wishes, id, name=str(product["name"]))
-    return ui.arrange((into, button("wish", word(shop, ui, "wish"), tap=wish)))
+    return ui.arrange((into, button("wish", word(shop, ui, "wish"), tap=wish, look="quiet", icon="heart")))
 
 
 def added(shop: Shop, ui: Ui) -> View:
     """The dialog after something was put into the cart."""
-    stay = button("stay", ui.pick("Continue shopping", "Keep looking"), tap=back())
+    stay = button("stay", ui.pick("Continue shopping", "Keep looking"), tap=back(), look="quiet")
     on = button("to-cart", ui.pick("View bag", "See trolley"), tap=do(back(), link(shop, "cart")))
     return dialog(ui.pick("Added to your bag", "It is in your trolley"), *ui.arrange((stay, on)))
 
@@ -207,9 +236,12 @@ def wishlist(shop: Shop, ui: Ui) -> View:
     """The goods on the wishlist."""
     goods = ui.table(shop.table("product"))
     ids = list(ui.table(shop.table("wishlist")))
-    rows = [row(f"wish:{id}", str(goods[id]["name"]), tap=link(shop, "wished", id=id), icon="heart") for id in ids]
+    rows = [
+        row(f"wish:{id}", str(goods[id]["name"]), tap=link(shop, "wished", id=id), icon=picture_of(goods[id]))
+        for id in ids
+    ]
     body = ui.arrange(rows) or (label("none", "Nothing here yet"),)
-    return View(title=word(shop, ui, "wishlist"), body=body, bottom=tabs(shop, ui, "wishlist"))
+    return View(title=word(shop, ui, "wishlist"), body=body, bottom=tabs(shop, ui, "wishlist"), style=shop.style)
 
 
 def wished(shop: Shop, ui: Ui) -> View:
@@ -220,9 +252,11 @@ def wished(shop: Shop, ui: Ui) -> View:
     add = add_to_cart(shop, id, _option(ui, product), 1)
     return dialog(
         str(product["name"]),
-        button("wish-open", ui.pick("View item", "Details"), tap=do(back(), link(shop, "product", id=id))),
+        button(
+            "wish-open", ui.pick("View item", "Details"), tap=do(back(), link(shop, "product", id=id)), look="quiet"
+        ),
         button("wish-to-cart", ui.pick("Move to cart", "Buy this"), tap=do(add, forget)),
-        button("wish-remove", ui.pick("Remove", "Delete"), tap=forget),
+        button("wish-remove", ui.pick("Remove", "Delete"), tap=forget, look="danger"),
     )
 
 
@@ -232,7 +266,10 @@ def greeting(shop: Shop, ui: Ui) -> View:
     accept, close = (
         do(write(shop.table("greeting"), ui.args["kind"], due=False, accepted=yes), back()) for yes in (True, False)
     )
-    buttons = (button("greeting:accept", ui.pick(*yes), tap=accept), button("popup:close", ui.pick(*no), tap=close))
+    buttons = (
+        button("greeting:accept", ui.pick(*yes), tap=accept),
+        button("popup:close", ui.pick(*no), tap=close, look="quiet"),
+    )
     return dialog(title, *ui.arrange(buttons))
 
 

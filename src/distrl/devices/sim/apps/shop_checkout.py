@@ -19,9 +19,10 @@ from distrl.devices.sim.apps.shop import (
     tabs,
     word,
 )
+from distrl.devices.sim.apps.shop_catalogue import picture_of
 from distrl.devices.sim.patterns import facts
 from distrl.devices.sim.state import PhoneState, Record, Table, drop, next_id, put
-from distrl.devices.sim.widgets import Effect, View, Widget, button, check, heading, row, switch
+from distrl.devices.sim.widgets import Effect, View, Widget, button, choice, heading, row, switch
 
 DISCOUNT = 0.9
 """What a voucher leaves of the price."""
@@ -47,24 +48,30 @@ def cart(shop: Shop, ui: Ui) -> View:
     body = [
         *facts(("total", ui.pick("Total", "To pay"), shop.money(total(lines, goods)))),
         *ui.arrange(
-            row(f"line:{id}", describe(line, goods), tap=link(shop, "line", id=id)) for id, line in lines.items()
+            row(f"line:{id}", describe(line, goods), tap=link(shop, "line", id=id), icon=_picture(line, goods))
+            for id, line in lines.items()
         ),
     ]
     if saved := ui.table(shop.table("saved")):
         body.append(heading("saved", word(shop, ui, "later")))
         body += [
-            row(f"saved:{id}", describe(line, goods), tap=link(shop, "saved", id=id)) for id, line in saved.items()
+            row(f"saved:{id}", describe(line, goods), tap=link(shop, "saved", id=id), icon=_picture(line, goods))
+            for id, line in saved.items()
         ]
     pay = button("checkout", word(shop, ui, "checkout"), tap=link(shop, "checkout"), enabled=bool(lines))
     return _with_main_button(shop, ui, "cart", body, pay)
+
+
+def _picture(line: Record, goods: Table) -> str:
+    return picture_of(goods[str(line["product"])], str(line["option"]))
 
 
 def _with_main_button(shop: Shop, ui: Ui, page: str, body: list[Widget], main: Widget) -> View:
     """A page with one thing to do: always in sight, or at the end."""
     title = word(shop, ui, page)
     if shop.inline:
-        return View(title=title, body=tuple(body), bottom=(main,))
-    return View(title=title, body=(*body, main), bottom=tabs(shop, ui, page))
+        return View(title=title, body=tuple(body), bottom=(main,), style=shop.style)
+    return View(title=title, body=(*body, main), bottom=tabs(shop, ui, page), style=shop.style)
 
 
 def line(shop: Shop, ui: Ui) -> View:
@@ -76,16 +83,18 @@ def line(shop: Shop, ui: Ui) -> View:
         counter = stepper(count, lambda number: write(table, id, quantity=number))
     else:
         counter = [
-            check(f"quantity:{number}", str(number), number == count, tap=do(write(table, id, quantity=number), back()))
+            choice(
+                f"quantity:{number}", str(number), number == count, tap=do(write(table, id, quantity=number), back())
+            )
             for number in range(1, MOST + 1)
         ]
     others = ui.arrange(
         (
-            button("later", word(shop, ui, "later"), tap=do(_move(shop, id, "cart", "saved"), back())),
-            button("remove", ui.pick("Remove", "Delete"), tap=do(erase(table, id), back())),
+            button("later", word(shop, ui, "later"), tap=do(_move(shop, id, "cart", "saved"), back()), look="quiet"),
+            button("remove", ui.pick("Remove", "Delete"), tap=do(erase(table, id), back()), look="danger"),
         )
     )
-    close = button("close", ui.pick("Close", "Done"), tap=back())
+    close = button("close", ui.pick("Close", "Done"), tap=back(), look="quiet")
     return dialog(describe(record, ui.table(shop.table("product"))), *counter, *others, close)
 
 
@@ -95,7 +104,7 @@ def saved(shop: Shop, ui: Ui) -> View:
     return dialog(
         describe(ui.record(shop.table("saved"), id), ui.table(shop.table("product"))),
         button("unsave", ui.pick("Move to cart", "Buy it after all"), tap=do(_move(shop, id, "saved", "cart"), back())),
-        button("discard", ui.pick("Remove", "Delete"), tap=do(erase(shop.table("saved"), id), back())),
+        button("discard", ui.pick("Remove", "Delete"), tap=do(erase(shop.table("saved"), id), back()), look="danger"),
     )
 
 
@@ -130,7 +139,7 @@ def confirm(shop: Shop, ui: Ui) -> View:
     """The question before an order is placed."""
     text = ui.pick("Do you want to order this?", "Send the order now?")
     yes = button("confirm", ui.pick("Yes, order", "Order now"), tap=_order(shop, ui.args))
-    no = button("decline", ui.pick("Go back", "Not yet"), tap=back())
+    no = button("decline", ui.pick("Go back", "Not yet"), tap=back(), look="quiet")
     return dialog(text, *ui.arrange((yes, no)))
 
 
@@ -164,10 +173,23 @@ def _order(shop: Shop, terms: dict[str, str]) -> Effect:
 def orders(shop: Shop, ui: Ui) -> View:
     """The orders, old and new."""
     rows = [
-        row(f"order:{id}", str(order["items"]), str(order["number"]), tap=link(shop, "order", id=id), icon="box")
+        row(
+            f"order:{id}",
+            str(order["items"]),
+            str(order["number"]),
+            tap=link(shop, "order", id=id),
+            icon=_ordered(shop, ui, order),
+        )
         for id, order in ui.table(shop.table("order")).items()
     ]
-    return View(title=word(shop, ui, "orders"), body=ui.arrange(rows), bottom=tabs(shop, ui, "account"))
+    return View(
+        title=word(shop, ui, "orders"), body=ui.arrange(rows), bottom=tabs(shop, ui, "account"), style=shop.style
+    )
+
+
+def _ordered(shop: Shop, ui: Ui, order: Record) -> str:
+    product = ui.record(shop.table("product"), str(order["product"]))
+    return picture_of(product) if product else "box"
 
 
 def order(shop: Shop, ui: Ui) -> View:
@@ -188,9 +210,18 @@ def order(shop: Shop, ui: Ui) -> View:
         )
     ]
     if order["status"] in ENDS:
-        buttons.append(button("end", ui.pick(*ENDS[str(order["status"])][0]), tap=link(shop, "end", id=id)))
+        buttons.append(
+            button("end", ui.pick(*ENDS[str(order["status"])][0]), tap=link(shop, "end", id=id), look="danger")
+        )
     body = (heading("items", str(order["items"])), *told, *ui.arrange(buttons))
-    return View(title=str(order["number"]), body=body, bottom=tabs(shop, ui, "account"))
+    return View(
+        title=str(order["number"]),
+        body=body,
+        bottom=tabs(shop, ui, "account"),
+        style=shop.style,
+        picture=_ordered(shop, ui, order),
+        picture_at="aside",
+    )
 
 
 ENDS = {
@@ -204,8 +235,12 @@ def end(shop: Shop, ui: Ui) -> View:
     """The question before an order is cancelled or returned."""
     id, table = ui.args["id"], shop.table("order")
     words, after = ENDS[str(ui.record(table, id)["status"])]
-    yes = button("confirm", ui.pick("Yes, I am sure", "Confirm"), tap=do(back(), write(table, id, status=after)))
-    return dialog(ui.pick(*words) + "?", *ui.arrange((yes, button("decline", ui.pick("No", "Keep it"), tap=back()))))
+    yes = button(
+        "confirm", ui.pick("Yes, I am sure", "Confirm"), tap=do(back(), write(table, id, status=after)), look="danger"
+    )
+    return dialog(
+        ui.pick(*words) + "?", *ui.arrange((yes, button("decline", ui.pick("No", "Keep it"), tap=back(), look="quiet")))
+    )
 
 
 def account(shop: Shop, ui: Ui) -> View:
@@ -217,7 +252,12 @@ def account(shop: Shop, ui: Ui) -> View:
         *(switch(name, title, bool(ui.record(table, name)["on"]), tap=flip(table, name, "on")) for name, title in PREFS.items()),
     ]  # fmt: skip
     points = facts(("points", ui.pick("Bonus", "Loyalty"), str(ui.record(table, "points")["value"])))
-    return View(title=word(shop, ui, "account"), body=(*points, *ui.arrange(rows)), bottom=tabs(shop, ui, "account"))
+    return View(
+        title=word(shop, ui, "account"),
+        body=(*points, *ui.arrange(rows)),
+        bottom=tabs(shop, ui, "account"),
+        style="group",
+    )
 
 
 def address(shop: Shop, ui: Ui) -> View:
@@ -225,7 +265,7 @@ def address(shop: Shop, ui: Ui) -> View:
     table = shop.table("pref")
     now = ui.record(table, "address")["choice"]
     keep = {place: do(write(table, "address", choice=place), back()) for place in ADDRESSES}
-    return dialog("Address", *(check(f"address:{place}", place, place == now, tap=keep[place]) for place in ADDRESSES))
+    return dialog("Address", *(choice(f"address:{place}", place, place == now, tap=keep[place]) for place in ADDRESSES))
 
 
 PAGES: dict[str, PageFn] = {

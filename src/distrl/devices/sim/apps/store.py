@@ -47,7 +47,8 @@ def home(ui: Ui) -> View:
     search = ui.field("search", ui.pick("Search for apps", "Find an app", "Search"), submit=typed("search", _find))
     new = [(id, item) for id, item in ui.table(ITEMS).items() if not item["installed"]]
     cards = (
-        card(f"item:{id}", str(item["name"]), str(item["rating"]), tap=_open(id), icon="bag") for id, item in new[:8]
+        card(f"item:{id}", str(item["name"]), str(item["rating"]), tap=_open(id), icon=f"app:{item['name']}")
+        for id, item in new[:8]
     )
     top = (icon("settings", "gear", ui.pick("Store settings", "Preferences"), tap=go("store", "settings")),)
     return View(title="App Store", body=(search, *ui.arrange(cards)), top=top, bottom=_tabs(ui, "home"))
@@ -85,16 +86,21 @@ def settings(ui: Ui) -> View:
         switch(id, ui.pick(*words), bool(ui.record(PREFS, id)["on"]), tap=flip(PREFS, id, "on"))
         for id, words in AUTO.items()
     )
-    return View(title=ui.pick("Store settings", "Preferences"), body=ui.arrange(body))
+    return View(title=ui.pick("Store settings", "Preferences"), body=ui.arrange(body), style="group")
 
 
 def _tabs(ui: Ui, here: str) -> tuple[Widget, ...]:
     mine = ui.pick("My apps", "Installed")
-    return tabs("store", here, (("home", ui.pick("Apps", "Browse")), ("updates", "Updates"), ("installed", mine)))
+    names = (
+        ("home", ui.pick("Apps", "Browse"), "bag"),
+        ("updates", "Updates", "refresh"),
+        ("installed", mine, "phone-app"),
+    )
+    return tabs("store", here, names)
 
 
 def _row(id: str, item: Record) -> Widget:
-    return row(f"item:{id}", str(item["name"]), str(item["size"]), tap=_open(id), icon="bag")
+    return row(f"item:{id}", str(item["name"]), str(item["size"]), tap=_open(id), icon=f"app:{item['name']}")
 
 
 def _open(id: str) -> Effect:
@@ -127,15 +133,24 @@ def item(ui: Ui) -> View:
         if record["wished"]
         else ui.pick("Add to wishlist", "Remember for later")
     )
-    top = (icon("wish", "heart", wish, tap=flip(ITEMS, id, "wished")),)
-    return View(title=str(record["name"]), body=(*_actions(ui, id, record), *about), top=top)
+    top = (icon("wish", "heart" if record["wished"] else "heart-outline", wish, tap=flip(ITEMS, id, "wished")),)
+    return View(
+        title=str(record["name"]),
+        body=(*_actions(ui, id, record), *about),
+        top=top,
+        style="group",
+        picture=f"app:{record['name']}",
+        picture_at="aside",
+    )
 
 
 def _actions(ui: Ui, id: str, record: Record) -> tuple[Widget, ...]:
     if not record["installed"]:
         return (button("install", ui.pick("Install", "Get"), tap=go("store", "install", item=id)),)
     new = button("update", ui.pick("Update", "Get new version"), tap=write(ITEMS, id, stale=False))
-    remove = button("uninstall", ui.pick("Uninstall", "Remove app"), tap=go("store", "uninstall", item=id))
+    remove = button(
+        "uninstall", ui.pick("Uninstall", "Remove app"), tap=go("store", "uninstall", item=id), look="danger"
+    )
     return (
         ui.arrange((new, remove))
         if record["stale"]
@@ -149,7 +164,11 @@ def install(ui: Ui) -> View:
     id = ui.args["item"]
     question = f"{ui.pick('Install', 'Download')} {ui.record(ITEMS, id)['name']}?"
     return confirm(
-        ui, question, yes=ui.pick("Accept", "Yes, install"), effect=do(write(ITEMS, id, installed=True), back())
+        ui,
+        question,
+        yes=ui.pick("Accept", "Yes, install"),
+        effect=do(write(ITEMS, id, installed=True), back()),
+        look="",
     )
 
 

@@ -23,7 +23,7 @@ def popup(ui: Ui) -> View:
     """A pop-up that nobody asked for; accepting it leaves a record."""
     title, text, closers = POPUPS[ui.args["kind"]]
     yes = button("popup:accept", text, tap=do(write("system.popup", ui.args["kind"], accepted=True), back()))
-    no = button("popup:close", ui.pick(*closers), tap=back())
+    no = button("popup:close", ui.pick(*closers), tap=back(), look="quiet")
     return View(title=title, body=ui.arrange([yes, no]), shape="dialog")
 
 
@@ -36,7 +36,8 @@ def permission(ui: Ui) -> View:
         ("permission:allow", ui.pick("Allow", "While using the app"), True),
         ("permission:deny", "Don't allow", False),
     ):
-        body.append(button(id, text, tap=do(write("system.permission", f"{asking}.{wanted}", allowed=allowed), back())))
+        answer = do(write("system.permission", f"{asking}.{wanted}", allowed=allowed), back())
+        body.append(button(id, text, tap=answer, look="" if allowed else "quiet"))
     return View(title="Permission", body=tuple(body), shape="dialog")
 
 

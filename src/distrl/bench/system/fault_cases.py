@@ -1,0 +1,249 @@
+"""The fault matrix as data: what is broken, where, how, and what has to come of it.
+
+Three groups: damaged files of a run folder, signals to the processes of a run, and faults of its surroundings. Who runs the
+cases is in `fault_files`, `fault_signals` and `fault_surroundings`.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Literal
+
+import msgspec
+
+from distrl.bench.system.fault_verbs import READERS, Verb
+
+Damage = Literal["truncated", "flipped", "empty", "folder", "foreign", "read-only"]
+DAMAGES: dict[Damage, str] = {
+    "truncated": "cut off in the middle",
+    "flipped": "some of its bytes inverted",
+    "empty": "without content",
+    "folder": "a folder with a file in it stands in its place",
+    "foreign": "whole, of its own kind, and of something else",
+    "read-only": "neither it nor its folder can be written to",
+}
+Outcome = Literal["goes on", "refused", "goes on or refused"]
+"""Goes on: exit code 0 with what was asked for. Refused: at most 15 lines that name a fix, exit code not 0."""
+VERBS: tuple[Verb, ...] = (*READERS, "resume")
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a run folder, and which damage of it stops which verb; whatever is not named goes on."""
+
+    file: str
+    """Its path in the run folder; a `*` stands for one of several names, of which the last counts."""
+    what: str
+    refused: dict[Verb, tuple[Damage, ...]] = {}
+    fan: bool = False
+    """It lies in one of 256 folders; which of them a new file goes to is chance, so that folder stays writable."""
+    replaced: tuple[Damage, ...] = ()
+    """Damages that stop a resumed run unless the learner has published anew before a worker reads the file."""
+    without: tuple[str, ...] = ()
+    """Files that are taken away with it, since they can stand in for it."""
+
+    def expected(self, verb: Verb, damage: Damage) -> Outcome:
+        """What has to come of a verb after a damage of this file."""
+        if verb == "resume" and damage in self.replaced:
+            return "goes on or refused"
+        return "refused" if damage in self.refused.get(verb, ()) else "goes on"
+
+
+class FileCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One verb on a run of which one file is damaged."""
+
+    file: RunFile
+    damage: Damage
+    verb: Verb
+
+    @property
+    def expected(self) -> Outcome:
+        """What has to come of it."""
+        return self.file.expected(self.verb, self.damage)
+
+
+BROKEN: tuple[Damage, ...] = ("truncated", "flipped", "empty", "folder", "foreign")
+"""Every damage of the content."""
+WRITTEN: dict[Verb, tuple[Damage, ...]] = {"resume": ("folder", "read-only")}
+"""A file that every session writes anew or appends to: what it held does not matter, where it is does."""
+CHECKPOINT = "the newest checkpoint's"
+FILES: tuple[RunFile, ...] = (
+    RunFile(
+        file="config.toml",
+        what="the settings",
+        refused={
+            "status": ("folder",),
+            "runs show": ("folder",),
+            "evaluate": BROKEN,
+            "resume": (*BROKEN, "read-only"),
+        },
+    ),
+    RunFile(file="session.toml", what="the settings of the last session", refused={"resume": (*BROKEN, "read-only")}),
+    RunFile(
+        file="FORMAT",
+        what="the number of the layout, one digit",
+        refused={
+            **dict.fromkeys(READERS, ("flipped", "empty", "folder", "foreign")),
+            "resume": ("flipped", "empty", "folder", "foreign", "read-only"),
+        },
+    ),
+    RunFile(file="env.json", what="the machine", refused={"resume": ("read-only",)}),
+    RunFile(file="budget.json", what="the budget used", refused={"status": BROKEN, "resume": (*BROKEN, "read-only")}),
+    RunFile(
+        file="summary.json",
+        what="the summary",
+        refused={"status": BROKEN, "runs show": ("folder",), "resume": (*BROKEN, "read-only")},
+    ),
+    RunFile(file="metrics.jsonl", what="the metrics", refused=WRITTEN),
+    RunFile(file="logs/supervisor.jsonl", what="the supervisor's log", refused=WRITTEN),
+    RunFile(file="logs/worker-0.jsonl", what="a worker's log", refused=WRITTEN),
+    RunFile(file="logs/learner.out", what="a role's raw output", refused=WRITTEN),
+    RunFile(file="heartbeats/learner.json", what="a heartbeat", refused=WRITTEN),
+    RunFile(
+        file="heartbeats/supervisor.lock",
+        what="the run's lock",
+        refused={"status": ("folder",), "runs show": ("folder",), **WRITTEN},
+    ),
+    RunFile(file="heartbeats/worker-0.lock", what="a role's lock", refused={"status": ("folder",), **WRITTEN}),
+    RunFile(
+        file="weights/latest.json",
+        what="the pointer to the newest version",
+        refused={"evaluate": BROKEN, "resume": (*BROKEN, "read-only")},
+    ),
+    RunFile(file="weights/v*.json", what="the newest version's record", refused={"resume": ("read-only",)}),
+    RunFile(
+        file="weights/v*.safetensors",
+        what="the newest version's weights",
+        refused={"evaluate": BROKEN, "resume": ("read-only",)},
+        replaced=BROKEN,
+    ),
+    RunFile(file="checkpoints/*/manifest.json", what=f"{CHECKPOINT} checksums"),
+    RunFile(file="checkpoints/*/state.json", what=f"{CHECKPOINT} counters"),
+    RunFile(file="checkpoints/*/policy.safetensors", what=f"{CHECKPOINT} weights"),
+    RunFile(file="checkpoints/*/optimizer.safetensors", what=f"{CHECKPOINT} optimizer"),
+    RunFile(
+        file="evaluations/before.json",
+        what="the evaluation before",
+        refused={"runs show": ("folder",), "resume": (*BROKEN, "read-only")},
+    ),
+    RunFile(
+        file="evaluations/after.json",
+        what="the evaluation after",
+        refused={"runs show": ("folder",), "resume": ("folder", "read-only")},
+    ),
+    RunFile(
+        file="experience/index.sqlite",
+        what="the index of episodes, without its log",
+        without=("experience/index.sqlite-wal", "experience/index.sqlite-shm"),
+        refused={"status": BROKEN, "resume": (*BROKEN, "read-only")},
+    ),
+    RunFile(file="experience/index.sqlite-wal", what="the index's write-ahead log", refused=WRITTEN),
+    RunFile(file="experience/index.sqlite-shm", what="the index's shared memory", refused=WRITTEN),
+    RunFile(file="experience/episodes/*/*.ep", what="an episode", fan=True),
+    RunFile(file="experience/frames/*/*", what="a screenshot", fan=True),
+)
+
+
+def file_cases() -> list[FileCase]:
+    """Every file with every damage under every verb."""
+    return [FileCase(file=file, damage=damage, verb=verb) for file, damage, verb in product(FILES, DAMAGES, VERBS)]
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+Signal = Literal["TERM", "INT", "HUP", "KILL", "STOP"]
+SIGNALS: tuple[Signal, ...] = ("TERM", "INT", "HUP", "KILL", "STOP")
+"""STOP is followed by CONT."""
+Role = Literal["learner", "worker", "evaluator", "supervisor"]
+ROLES: tuple[Role, ...] = ("learner", "worker", "evaluator", "supervisor")
+Phase = Literal["starting", "training", "finishing"]
+PHASES: tuple[Phase, ...] = ("starting", "training", "finishing")
+
+
+class SignalCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One signal to one process of a run, in one phase."""
+
+    signal: Signal
+    role: Role
+    phase: Phase
+    expected: Literal["goes on", "saved", "resumed"]
+    """Goes on: the session does. Saved: it ends in good order, exit code 0. Resumed: it is dead, and `--resume` goes on."""
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return f"{self.signal}{' then CONT' * (self.signal == 'STOP')} to the {self.role} while {self.phase}"
+
+
+def _expected(number: Signal, role: Role) -> Literal["goes on", "saved", "resumed"]:
+    if role != "supervisor" or number == "STOP":
+        return "goes on"
+    return "resumed" if number == "KILL" else "saved"
+
+
+def signal_case(number: Signal, role: Role, phase: Phase) -> SignalCase:
+    """One case with what has to come of it."""
+    return SignalCase(signal=number, role=role, phase=phase, expected=_expected(number, role))
+
+
+def signal_cases(number: Signal) -> list[SignalCase]:
+    """Every role in every phase, in an order that one run can take: a supervisor may end its session, workers finish first."""
+    order: dict[Phase, tuple[Role, ...]] = {
+        "starting": ("supervisor", "learner", "worker", "evaluator"),
+        "training": ROLES,
+        "finishing": ("worker", "learner", "evaluator", "supervisor"),
+    }
+    return [signal_case(number, role, phase) for phase in PHASES for role in order[phase]]
+
+
+QUICK_SIGNALS: tuple[SignalCase, ...] = (
+    signal_case("KILL", "evaluator", "starting"),
+    signal_case("STOP", "worker", "training"),
+    signal_case("TERM", "learner", "training"),
+    signal_case("HUP", "supervisor", "training"),
+    signal_case("KILL", "worker", "finishing"),
+    signal_case("INT", "evaluator", "finishing"),
+)
+"""A sample for `--quick`: two sessions of one run."""
+
+
+# --- surroundings -----------------------------------------------------------------------------------------------------
+
+
+class Surrounding(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of what surrounds a run."""
+
+    what: Literal["the date", "a full disk", "no torch", "no write permission", "a pipe that closes"]
+    how: str
+    """Which way, or which verb."""
+    verb: Verb = "resume"
+    """What is run, where it is a verb on a run."""
+    expected: Outcome
+    quick: bool = False
+    """Whether `--quick` tries it."""
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return f"{self.what}: {self.how}"
+
+
+SURROUNDINGS: tuple[Surrounding, ...] = (
+    Surrounding(what="the date", how="forward", expected="goes on"),
+    Surrounding(what="the date", how="back", expected="goes on"),
+    Surrounding(what="the date", how="stopped", expected="goes on"),
+    Surrounding(what="a full disk", how="from the start", expected="refused"),
+    Surrounding(what="a full disk", how="while training", expected="refused"),
+    Surrounding(what="a full disk", how="status", verb="status", expected="goes on", quick=True),
+    Surrounding(what="no torch", how="train", expected="refused", quick=True),
+    Surrounding(what="no torch", how="evaluate", verb="evaluate", expected="refused"),
+    Surrounding(what="no torch", how="status", verb="status", expected="goes on", quick=True),
+    Surrounding(what="no torch", how="runs show", verb="runs show", expected="goes on"),
+    Surrounding(what="no write permission", how="status", verb="status", expected="goes on", quick=True),
+    Surrounding(what="no write permission", how="runs show", verb="runs show", expected="goes on", quick=True),
+    Surrounding(what="no write permission", how="evaluate", verb="evaluate", expected="goes on", quick=True),
+    Surrounding(what="no write permission", how="resume", expected="refused", quick=True),
+    Surrounding(what="a pipe that closes", how="status", verb="status", expected="goes on", quick=True),
+    Surrounding(what="a pipe that closes", how="evaluate", verb="evaluate", expected="goes on"),
+    Surrounding(what="a pipe that closes", how="train", expected="goes on"),
+)
+"""Refused for a disk that fills up while training: the run ends with the fix, and `--resume` goes on, nothing lost."""

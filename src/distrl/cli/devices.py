@@ -1,0 +1,168 @@
+"""`distrl devices`: the Android devices of this machine, what one shows, whether they work; and simulated ones for adb."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from distrl.cli.main import console, print_json
+from distrl.config.load import load_config
+from distrl.config.schema import AndroidConfig
+from distrl.devices.android.adb import Adb
+from distrl.devices.android.device import AndroidDevice
+from distrl.devices.android.health import check_all, draw_boxes
+from distrl.devices.android.phone import Phone, adb_config
+from distrl.errors import DeviceError, UsageError
+
+TAKES_CONFIG = True
+FIRST_PORT = 6100
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare `list`, `show`, `check`, `tap` and `serve-sim`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|tap|serve-sim")
+    made = {
+        "list": "the devices that adb knows, whatever their state",
+        "show": "a screenshot with a box around each element",
+        "check": "try each device: picture, elements, a tap on the corner",
+        "tap": "touch a point",
+        "serve-sim": "simulated phones that any adb client can drive, until Ctrl-C",
+    }
+    parsers = {name: actions.add_parser(name, help=text, allow_abbrev=False) for name, text in made.items()}
+    for name in ("show", "tap"):
+        parsers[name].add_argument("serial", metavar="SERIAL", help="as `distrl devices list` names it")
+    parsers["show"].add_argument("--out", type=Path, metavar="FILE", help="where the PNG goes (SERIAL.png)")
+    parsers["check"].add_argument("serials", nargs="*", metavar="SERIAL", help="these alone (all)")
+    for axis in ("x", "y"):
+        parsers["tap"].add_argument(axis, type=int, metavar=axis.upper(), help="in pixels from the top left")
+    _configure_serving(parsers["serve-sim"])
+    for each in parsers.values():
+        each.add_argument("--config", type=Path, metavar="CONFIG.toml", help="take [devices.android] from this file")
+        each.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def _configure_serving(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, default=1, metavar="N", help="how many phones (1)")
+    parser.add_argument("--first-port", type=int, default=FIRST_PORT, metavar="P", help=f"of the first phone; 0: any ({FIRST_PORT})")  # fmt: skip
+    parser.add_argument("--width", type=int, default=1080, metavar="PX", help="of the screen (1080)")
+    parser.add_argument("--height", type=int, default=0, metavar="PX", help="of the screen (twice the width)")
+    parser.add_argument("--connect", action="store_true", help="connect the adb server to them")
+    parser.add_argument("--fault-rate", type=float, default=0.0, metavar="SHARE", help="chance per command that it fails (0)")  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what was asked for."""
+    settings = load_config(args.config, {**args.overrides, "devices.kind": "android"}).devices.android
+    if args.action == "list":
+        return asyncio.run(_list(args, settings))
+    if args.action == "show":
+        return asyncio.run(_show(args, settings))
+    if args.action == "check":
+        return asyncio.run(_check(args, settings))
+    if args.action == "tap":
+        return asyncio.run(_tap(args, settings))
+    asyncio.run(_serve(args, settings))
+    return 0
+
+
+async def _list(args: argparse.Namespace, settings: AndroidConfig) -> int:
+    from rich.table import Table
+
+    found = await Adb(adb_config(settings)).devices()
+    table = Table("serial", "state", "model", box=None, pad_edge=False)
+    for device in found:
+        table.add_row(device.serial, device.state, device.model)
+    if found:
+        console().print(table)
+    else:
+        print("adb knows no device: plug one in, `adb connect HOST:PORT`, or `distrl devices serve-sim --connect`")
+    if args.json:
+        print_json({"devices": found})
+    return 0
+
+
+async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
+    began = time.perf_counter()
+    device = AndroidDevice(args.serial, settings)
+    await device.phone.come_online()
+    capture = await device.capture(screenshot=True)
+    out: Path = args.out or Path(f"{args.serial.replace(':', '-')}.png")
+    try:
+        out.write_bytes(draw_boxes(capture))
+    except OSError as error:
+        raise UsageError(f"cannot write {out}: {error.strerror}", fix="another --out") from None
+    for number, element in enumerate(capture.elements):
+        words = element.text or element.description or element.resource_id
+        print(f"{number:3} {'tap' if element.clickable else '   '} {element.class_name:16} {words[:80]}")
+    print(f"{capture.app or 'an unknown app'}; {out} in {time.perf_counter() - began:.2f} s")
+    if args.json:
+        facts = {"app": capture.app, "file": str(out), "elements": capture.elements}
+        print_json({"serial": args.serial, "width_px": capture.width_px, "height_px": capture.height_px, **facts})
+    return 0
+
+
+async def _check(args: argparse.Namespace, settings: AndroidConfig) -> int:
+    found = await check_all(settings, tuple(args.serials))
+    if not found:
+        raise DeviceError("adb knows no device", expected="one or more", fix="plug one in, or adb connect HOST:PORT")
+    for health in found:
+        print(f"{health.serial}  {'ok' if health.ok else 'FAILED'}  {health.seen}")
+        if health.fix:
+            print(f"  try: {health.fix}")
+    if args.json:
+        print_json({"devices": found})
+    return 0 if all(health.ok for health in found) else DeviceError.exit_code
+
+
+async def _tap(args: argparse.Namespace, settings: AndroidConfig) -> int:
+    began = time.perf_counter()
+    await Phone(args.serial, settings).tap(args.x, args.y)
+    took_ms = 1000 * (time.perf_counter() - began)
+    print(f"tapped ({args.x}, {args.y}) on {args.serial} in {took_ms:.1f} ms")
+    if args.json:
+        print_json({"serial": args.serial, "x_px": args.x, "y_px": args.y, "took_ms": took_ms})
+    return 0
+
+
+async def _serve(args: argparse.Namespace, settings: AndroidConfig) -> None:
+    from distrl.devices.serve_sim.android import AndroidSettings
+    from distrl.devices.serve_sim.server import FaultSettings, serve
+
+    if not (args.count >= 1 and 48 <= args.width <= 4320 and (args.height == 0 or args.height >= 2 * args.width)):
+        raise UsageError(
+            f"--count {args.count} --width {args.width} --height {args.height} does not fit",
+            expected="1 phone or more, 48 to 4320 pixels wide, at least twice as high as wide",
+            fix="--count 4 --width 1080 --height 2400",
+        )
+    try:
+        phones = await serve(
+            args.count,
+            settings=AndroidSettings(width_px=args.width, height_px=args.height),
+            faults=FaultSettings(rate=args.fault_rate),
+            first_port=args.first_port,
+        )
+    except OSError as error:
+        expected = f"{args.count} free port(s) from {args.first_port} on"
+        raise UsageError(f"cannot listen: {error.strerror}", expected=expected, fix="--first-port 0") from None
+    if args.connect:
+        for phone in phones:
+            await Adb(adb_config(settings)).connect(phone.serial)
+    for phone in phones:
+        print(phone.serial if args.connect else f"adb connect {phone.serial}")
+    print("simulated phones, no Androids; Ctrl-C ends them")
+    if args.json:
+        print_json({"serials": [phone.serial for phone in phones]})
+    sys.stdout.flush()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what it puts in the background deaf to Ctrl-C
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    injected = sum((phone.injected for phone in phones), Counter())
+    print(f"{sum(phone.commands for phone in phones)} commands, faults injected: {dict(injected) or 'none'}")
+    for phone in phones:
+        await phone.stop()

@@ -1,0 +1,50 @@
+"""Which extra of the package a verb needs, said before anything else is tried."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from distrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from distrl.config.schema import Config
+
+EXTRA_OF = {
+    "torch": "train",
+    "safetensors": "train",
+    "transformers": "vlm",
+    "peft": "vlm",
+    "accelerate": "vlm",
+    "matplotlib": "bench",
+}
+"""The extra of distrl that brings a package."""
+
+
+def need_training_packages() -> None:
+    """`UsageError` where torch or safetensors is not installed; neither is loaded."""
+    _need("torch", "safetensors")
+
+
+def need_model_packages(config: Config) -> None:
+    """`UsageError` where this policy is a language model and what it needs is not installed."""
+    if config.policy.kind == "vlm":
+        _need("transformers", "peft", "accelerate")
+
+
+def missing_package(name: str) -> UsageError:
+    """The error for a package that is not installed, with the extra that brings it."""
+    extra = EXTRA_OF[name]
+    return UsageError(
+        f"{name} is not installed", expected=f"distrl with its extra [{extra}]", fix=f"pip install 'distrl[{extra}]'"
+    )
+
+
+def _need(*packages: str) -> None:
+    for name in packages:
+        try:
+            found = find_spec(name)
+        except ImportError:
+            found = None
+        if found is None:
+            raise missing_package(name)

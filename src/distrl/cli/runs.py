@@ -1,0 +1,153 @@
+"""`distrl runs`: what runs there are, what one weighs by part, and what of it can go."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.cli.main import console, print_json
+from distrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from distrl.evaluation.report import Rate
+    from distrl.runtime.run_sizes import Pruned, RunFacts
+
+ROOT = Path("runs")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare `list`, `show` and `prune`."""
+    from distrl.runtime.run_sizes import HARMLESS, PARTS
+
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|prune")
+    listing = actions.add_parser("list", help="every run: state, success, episodes, size", allow_abbrev=False)
+    listing.add_argument("--root", type=Path, default=ROOT, help="folder that holds the runs (default: runs)")
+    showing = actions.add_parser("show", help="what one run weighs, by part", allow_abbrev=False)
+    showing.add_argument("run", nargs="?", type=Path, help="a run folder; without it, the newest in --root")
+    showing.add_argument("--root", type=Path, default=ROOT, help="folder that holds the runs (default: runs)")
+    lines = "\n".join(f"  {part:12} {what}" for part, what in PARTS.items())
+    pruning = actions.add_parser(
+        "prune",
+        help="what can go; --yes deletes it",
+        description=f"What can go from a run:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    pruning.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run folders; or --all")
+    pruning.add_argument("--all", action="store_true", help="every finished or stopped run in --root")
+    pruning.add_argument("--root", type=Path, default=ROOT, help="folder that holds the runs (default: runs)")
+    pruning.add_argument(
+        "--part", choices=tuple(PARTS), action="append", help=f"may be repeated (default: {', '.join(HARMLESS)})"
+    )
+    sure = pruning.add_mutually_exclusive_group()
+    sure.add_argument("--dry-run", action="store_true", help="only say what would go (the default)")
+    sure.add_argument("--yes", action="store_true", help="delete it")
+    for action in (listing, showing, pruning):
+        action.add_argument("--json", action="store_true", help="one JSON object on the last line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, show or prune."""
+    if args.action == "list":
+        return _list(args)
+    return _show(args) if args.action == "show" else _prune(args)
+
+
+# --- list -------------------------------------------------------------------------------------------------------------
+
+
+def _list(args: argparse.Namespace) -> int:
+    from distrl.runtime.run_sizes import describe, newest_run, runs_in
+
+    newest_run(args.root)  # which says where there is none
+    found = [describe(path) for path in runs_in(args.root)]
+    if args.json:
+        print_json({"runs": found})
+    else:
+        _print_list(found)
+    return 0
+
+
+def _print_list(found: list[RunFacts]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("run", "state", "before", "after", "episodes", "size"):
+        table.add_column(name, justify="left" if name in ("run", "state") else "right", no_wrap=name == "run")
+    for one in found:
+        rates = (_share(one.success_before), _share(one.success_after))
+        table.add_row(one.name, one.state, *rates, f"{one.episodes:,}", human(one.size_bytes))
+    console().print(table)
+    for one in found:
+        if one.why:
+            print(f"{one.name}: {one.why}")
+    print(f"{len(found)} runs, {human(sum(one.size_bytes for one in found))}")
+
+
+def _share(rate: Rate | None) -> str:
+    return "-" if rate is None else f"{rate.value:.1%}"
+
+
+def human(size_bytes: int) -> str:
+    """A size for people: 1.5 MB."""
+    size, unit = float(size_bytes), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def _show(args: argparse.Namespace) -> int:
+    from distrl.runtime.run_folder import open_run
+    from distrl.runtime.run_sizes import describe, newest_run, sizes
+
+    path = args.run or newest_run(args.root)
+    folder = open_run(path)
+    facts, parts = describe(path), sizes(folder)
+    if args.json:
+        print_json({"run": facts, "parts": parts})
+        return 0
+    print(f"{facts.name}: {facts.state}, {facts.episodes:,} episodes, {human(facts.size_bytes)}")
+    if facts.why:
+        print(facts.why)
+    print(f"success {_share(facts.success_before)} before, {_share(facts.success_after)} last")
+    for part, size in parts.items():
+        print(f"  {part:12} {human(size):>9}")
+    print(f"next: distrl runs prune {path}")
+    return 0
+
+
+# --- prune ------------------------------------------------------------------------------------------------------------
+
+
+def _prune(args: argparse.Namespace) -> int:
+    from distrl.runtime.run_sizes import HARMLESS, describe, prune, runs_in
+
+    if bool(args.runs) == args.all:
+        raise UsageError(
+            "say which runs", expected="RUN … or --all", fix="distrl runs list, then distrl runs prune RUN"
+        )
+    parts = tuple(dict.fromkeys(args.part or HARMLESS))
+    known = [path for path in runs_in(args.root) if describe(path).state != "unreadable"] if args.all else args.runs
+    found = [prune(path, parts, delete=args.yes) for path in known]
+    if args.json:
+        print_json({"deleted": args.yes, "size_bytes": sum(one.size_bytes for one in found), "runs": found})
+    else:
+        _print_pruned(found, deleted=args.yes)
+    return 0
+
+
+def _print_pruned(found: list[Pruned], *, deleted: bool) -> None:
+    from distrl.runtime.run_sizes import PARTS
+
+    for one in found:
+        print(f"{one.run}: {f'nothing, {one.kept}' if one.kept else ''}".rstrip())
+        for part, size in one.parts.items():
+            print(f"  {part:12} {human(size):>9}  {next(what for name, what in PARTS.items() if name == part)}")
+    total = human(sum(one.size_bytes for one in found))
+    print(f"deleted {total}" if deleted else f"{total} would go; the same command with --yes deletes it")

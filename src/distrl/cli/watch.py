@@ -1,0 +1,205 @@
+"""`distrl watch`: what was trained plays a task; each step is told as it happens, and filmed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from distrl.errors import StoreError, UsageError
+from distrl.types import Verdict
+
+if TYPE_CHECKING:
+    from distrl.evaluation.playback import Playback
+    from distrl.runtime.playing import Source
+    from distrl.types import Decision, Observation, Task
+
+SEEN = 6
+"""Texts of a screen that are printed."""
+
+
+class WatchedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, as `--json` gives it."""
+
+    app: str
+    action: str
+    value: float
+    valid: bool
+    changed: bool
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode, as `--json` gives it."""
+
+    task: str
+    instruction: str
+    ending: str
+    verdict: Verdict
+    steps: tuple[WatchedStep, ...]
+    gif: str = ""
+    strip: str = ""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    from distrl.cli.evaluate import add_model_flags
+
+    parser.add_argument("run", type=Path, help="a run folder, one of its checkpoints, or an export")
+    parser.add_argument("task", nargs="?", help="such as sim-start/test/3, or its number; without it, a held-out one")
+    parser.add_argument("--suite", help="which tasks; without it, those that the run was trained on")
+    parser.add_argument("--split", choices=("test", "tune", "train"), default="test", help="default: test")
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="play so many tasks (default: 1)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="chooses the task and the choices (default: 0)"
+    )
+    parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest action (default: 0.5)")
+    parser.add_argument("--gif", type=Path, metavar="FILE", help="the film (default: watch.gif in the run folder)")
+    parser.add_argument("--strip", type=Path, metavar="FILE", help="also all screens side by side, as a PNG")
+    add_model_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
+
+
+def run(args: argparse.Namespace) -> int:
+    from distrl.cli.main import print_json
+    from distrl.runtime.factory import prepare_torch
+    from distrl.runtime.playing import TaskChoice, find_source
+
+    _check(args)
+    suite = args.suite or _suite_of(args.task)
+    choice = TaskChoice(suite=suite, split=args.split)
+    source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
+    tasks = _tasks(source, args)
+    # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
+    prepare_torch()
+    watched = _watch(source, tasks, args)
+    if args.json:
+        print_json({"run": source.name, "episodes": watched})
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.episodes < 1:
+        raise UsageError(f"--episodes {args.episodes} does not fit", expected="1 or more", fix="--episodes 1")
+    if args.task is not None and args.episodes > 1:
+        raise UsageError("one task was named, and several episodes asked for", fix="leave TASK or --episodes out")
+    if args.temperature is not None and not 0.0 <= args.temperature <= 100.0:
+        raise UsageError(f"--temperature {args.temperature} does not fit", expected="0 to 100", fix="--temperature 0")
+
+
+def _suite_of(task: str | None) -> str | None:
+    """The built-in suite in the id of a task."""
+    from distrl import plugins
+
+    name = (task or "").partition("/")[0]
+    return name if name in plugins.names("suites") else None
+
+
+def _tasks(source: Source, args: argparse.Namespace) -> list[Task]:
+    from random import Random
+
+    from distrl.runtime.playing import choose_task
+
+    first = Random(args.seed).randrange(10**9)
+    count = range(args.episodes)
+    return [choose_task(source.config, args.task, split=args.split, number=first + index) for index in count]
+
+
+def _watch(source: Source, tasks: list[Task], args: argparse.Namespace) -> list[Watched]:
+    from distrl.evaluation.evaluate import TEMPERATURE
+    from distrl.evaluation.playback import play
+    from distrl.policies.base import notices_of
+    from distrl.runtime.playing import load, make_player
+
+    loaded = load(source)
+    for text in notices_of(loaded.policy):
+        print(text, file=sys.stderr)
+    temperature = TEMPERATURE if args.temperature is None else args.temperature
+    player = make_player(loaded, temperature=temperature, seed=args.seed)
+    print(f"version {loaded.version} of {source.name}")
+    watched = []
+    for number, task in enumerate(tasks):
+        print(f"\n{task.id} ({task.template}): {task.instruction}")
+        playback = play(player, task, _tell)
+        _print_end(playback)
+        files = _write(playback, args, source, number if len(tasks) > 1 else None)
+        watched.append(_summary(playback, files))
+    return watched
+
+
+def _tell(number: int, seen: Observation, decision: Decision) -> None:
+    from distrl.evaluation.film import in_words
+
+    if seen.recent and not (seen.recent[-1].valid and seen.recent[-1].changed):
+        print(f"     {'no effect' if seen.recent[-1].valid else 'invalid: the device refused it'}")
+    texts = [" ".join((element.text or element.description).split()) for element in seen.elements]
+    shown = [text if len(text) <= 24 else f"{text[:23]}…" for text in dict.fromkeys(filter(None, texts))]
+    more = f" · … {len(shown) - SEEN} more" if len(shown) > SEEN else ""
+    print(f"{number:3}  sees  {seen.app + ': ' if seen.app else ''}{' · '.join(shown[:SEEN])}{more}")
+    print(f"     does  {in_words(decision.action, seen.elements)}   (value {decision.value:.2f})", flush=True)
+
+
+def _print_end(playback: Playback) -> None:
+    from distrl.evaluation.film import outcome
+
+    trajectory, verdict = playback.trajectory, playback.trajectory.verdict
+    print(f"{outcome(verdict)}  ({len(trajectory.steps)} steps, progress {verdict.progress:.0%})")
+    if verdict.false_completion:
+        print("false completion: said done, but it is not")
+    for effect in verdict.side_effects:
+        print(f"side effect: {effect}")
+
+
+def _write(playback: Playback, args: argparse.Namespace, source: Source, number: int | None) -> dict[str, Path]:
+    """Write the pictures; one of several episodes gets its number in the name."""
+    from distrl.evaluation.film import make_gif, make_strip
+
+    wanted = {"gif": (args.gif or _default_gif(source.path), make_gif)}
+    if args.strip is not None:
+        wanted["strip"] = (args.strip, make_strip)
+    written = {}
+    for kind, (path, make) in wanted.items():
+        file = path if number is None else path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
+        _save(file, make(playback))
+        print(f"{kind}: {file}")
+        written[kind] = file
+    return written
+
+
+def _default_gif(folder: Path) -> Path:
+    """In the run folder; in the present folder where that cannot be written to."""
+    return (folder if os.access(folder, os.W_OK) else Path()) / "watch.gif"
+
+
+def _save(file: Path, data: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error.strerror}", fix="name a file that you may write") from None
+
+
+def _summary(playback: Playback, files: dict[str, Path]) -> Watched:
+    from distrl.evaluation.film import in_words
+
+    trajectory = playback.trajectory
+    return Watched(
+        task=trajectory.task.id,
+        instruction=trajectory.task.instruction,
+        ending=trajectory.ending.value,
+        verdict=trajectory.verdict,
+        steps=tuple(
+            WatchedStep(
+                app=step.observation.app,
+                action=in_words(step.decision.action, step.observation.elements),
+                value=round(step.decision.value, 4),
+                valid=step.valid,
+                changed=step.changed,
+            )
+            for step in trajectory.steps
+        ),
+        gif=str(files["gif"]),
+        strip=str(files.get("strip", "")),
+    )

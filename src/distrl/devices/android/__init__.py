@@ -1,0 +1,1 @@
+"""Android phones and emulators over ADB."""

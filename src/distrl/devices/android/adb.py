@@ -1,0 +1,470 @@
+"""A client of the adb server: its socket protocol, spoken directly, so that no action costs a process.
+
+Owned here: requests and their framing, shell v2, exec, sync, and what the server's refusals mean. Every call has a
+deadline and says in its error which call missed it. The server itself is Google's `adb`; where none runs on this
+machine it is started once by `adb start-server`. What a device does with a command is left to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+
+from distrl.errors import DeviceError, DeviceLost
+
+T = TypeVar("T")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+DEFAULT_PORT = 5037
+OLDEST_SERVER = 36
+"""Of the adb server, the last part of 1.0.36, of 2016: shell v2 is older than that."""
+CALL_S = 10.0
+START_SERVER_S = 20.0
+RECONNECT_TRIES = 3
+SYNC_CHUNK = 64 * 1024
+FIRST_BUFFER = 64 * 1024
+OUT, ERR, EXIT = 1, 2, 3
+"""Packets of shell v2."""
+INSTALL = (
+    "install Android's platform-tools (Debian and Ubuntu: apt install adb), or give its path as devices.android.adb"
+)
+
+
+class AdbConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which adb server to talk to."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: ANDROID_ADB_SERVER_PORT where that is set, else 5037."""
+    program: str = "adb"
+    """The program that starts the server where none runs."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        return self.host, self.port or int(os.environ.get("ANDROID_ADB_SERVER_PORT") or DEFAULT_PORT)
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as the server lists it."""
+
+    serial: str
+    state: str
+    """device, offline, unauthorized, recovery and the like."""
+    model: str = ""
+
+
+class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command on the device came to."""
+
+    stdout: bytes
+    stderr: bytes
+    exit_code: int
+
+    @property
+    def text(self) -> str:
+        """Its output as text, without the line end."""
+        return self.stdout.decode(errors="replace").rstrip("\r\n")
+
+
+class Adb:
+    """One adb server. Belongs to one event loop; devices that share it share nothing but its address."""
+
+    def __init__(self, config: AdbConfig | None = None) -> None:
+        self.config = config or AdbConfig()
+        self._starting = asyncio.Lock()
+        self._started = False
+
+    # the server
+
+    async def version(self) -> int:
+        """The server's protocol version; `DeviceError` for one that is too old."""
+        found = int(await self._ask("host:version", "the version of the adb server"), 16)
+        if found < OLDEST_SERVER:
+            raise DeviceError(
+                f"the adb server speaks version {found}",
+                expected=f"{OLDEST_SERVER} or newer",
+                fix=f"adb kill-server, then {INSTALL}",
+            )
+        return found
+
+    async def devices(self) -> list[Listed]:
+        """Every device that the server knows, whatever its state."""
+        return parse_devices((await self._ask("host:devices-l", "the list of devices")).decode(errors="replace"))
+
+    async def track(self) -> AsyncIterator[list[Listed]]:
+        """The list of devices now and after each change; it ends with the server. Whoever waits has the deadline."""
+        stream = await self._within(self._connect(), CALL_S, "the connection to the adb server")
+        try:
+            await self._within(stream.request("host:track-devices"), CALL_S, "the list of devices to follow")
+            while (head := await stream.read_some(4)) and len(head) == 4:
+                yield parse_devices((await stream.read_exactly(int(head, 16))).decode(errors="replace"))
+        finally:
+            stream.close()
+
+    async def connect(self, serial: str, *, deadline_s: float = CALL_S) -> str:
+        """Connect to `host:port`; what the server says. "already connected" does not mean that the device answers."""
+        return (await self._ask(f"host:connect:{serial}", f"connecting to {serial}", deadline_s)).decode(
+            errors="replace"
+        )
+
+    async def disconnect(self, serial: str) -> None:
+        """Forget `host:port`; one that is not connected is fine."""
+        try:
+            await self._ask(f"host:disconnect:{serial}", f"disconnecting {serial}")
+        except DeviceLost as error:
+            if "no such device" not in error.seen:
+                raise
+
+    async def reconnect(self, serial: str, *, deadline_s: float = CALL_S) -> None:
+        """Make the server open its connection to the device anew, which ends "device offline" after a restart."""
+        if ":" not in serial:
+            await self._ask(f"host-serial:{serial}:reconnect", f"reconnecting {serial}", deadline_s)
+            return
+        for _ in range(RECONNECT_TRIES):
+            await self.disconnect(serial)
+            said = await self.connect(serial, deadline_s=deadline_s)
+            if not said.startswith("already"):  # the server was trying by itself, and what it has may be offline
+                break
+        if "connected to" not in said:
+            raise DeviceLost(f"adb cannot connect to {serial}: {said}", fix="is the device up, and its port right?")
+
+    async def state(self, serial: str) -> str:
+        """device, offline, unauthorized, or empty where the server does not know it."""
+        return next((found.state for found in await self.devices() if found.serial == serial), "")
+
+    # one device
+
+    async def shell(self, serial: str, command: str, *, deadline_s: float = CALL_S) -> ShellResult:
+        """Run a command; `ShellResult` whatever its exit code. Text that others wrote must be quoted by `quoting`."""
+        what = f"`{command[:60]}` on {serial}"
+        return await self._within(self._shell(serial, command), deadline_s, what)
+
+    async def check(self, serial: str, command: str, *, deadline_s: float = CALL_S) -> str:
+        """The output of a command that has to succeed."""
+        done = await self.shell(serial, command, deadline_s=deadline_s)
+        if done.exit_code:
+            said = (done.stderr or done.stdout).decode(errors="replace").strip()[:300]
+            raise DeviceError(f"`{command[:80]}` on {serial} ended with {done.exit_code}: {said}")
+        return done.text
+
+    async def exec_out(
+        self, serial: str, command: str, *, deadline_s: float = CALL_S, size_hint: int = FIRST_BUFFER
+    ) -> bytearray:
+        """The raw output of a command. A device that is lost meanwhile cuts it off: the reader checks its length."""
+
+        async def read() -> bytearray:
+            async with self._transport(serial, f"exec:{command}") as stream:
+                return await stream.read_all(size_hint)
+
+        return await self._within(read(), deadline_s, f"`{command[:60]}` on {serial}")
+
+    async def push(self, serial: str, data: bytes, path: str, *, mode: int = 0o644, deadline_s: float = CALL_S) -> None:
+        """Write a file on the device."""
+
+        async def send() -> None:
+            async with self._transport(serial, "sync:") as stream:
+                await stream.send(_sync("SEND", f"{path},{mode | 0o100000}".encode()))
+                for begin in range(0, len(data), SYNC_CHUNK):
+                    await stream.send(_sync("DATA", data[begin : begin + SYNC_CHUNK]))
+                await stream.send(struct.pack("<4sI", b"DONE", 0))
+                await _read_sync(stream, serial, path, b"OKAY")
+
+        await self._within(send(), deadline_s, f"writing {path} on {serial}")
+
+    async def pull(self, serial: str, path: str, *, deadline_s: float = CALL_S) -> bytes:
+        """The content of a file on the device; `DeviceError` where there is none."""
+
+        async def receive() -> bytes:
+            parts: list[bytes] = []
+            async with self._transport(serial, "sync:") as stream:
+                await stream.send(_sync("RECV", path.encode()))
+                while (part := await _read_sync(stream, serial, path, b"DATA")) is not None:
+                    parts.append(part)
+            return b"".join(parts)
+
+        return await self._within(receive(), deadline_s, f"reading {path} of {serial}")
+
+    async def reboot(self, serial: str) -> None:
+        """Reboot the device; it is offline until it comes back."""
+        try:
+            await self.exec_service(serial, "reboot:")
+        except DeviceLost as error:
+            if "closed" not in error.seen:  # the device is gone before it could say yes
+                raise
+
+    async def exec_service(self, serial: str, service: str, *, deadline_s: float = CALL_S) -> bytearray:
+        """All that a service of the device says."""
+
+        async def read() -> bytearray:
+            async with self._transport(serial, service) as stream:
+                return await stream.read_all(FIRST_BUFFER)
+
+        return await self._within(read(), deadline_s, f"{service} of {serial}")
+
+    # how it is done
+
+    async def _shell(self, serial: str, command: str) -> ShellResult:
+        async with self._transport(serial, f"shell,v2,raw:{command}") as stream:
+            parts: dict[int, list[bytes]] = {OUT: [], ERR: []}
+            while head := await stream.read_some(5):
+                if len(head) < 5:
+                    break
+                kind, size = struct.unpack("<BI", head)
+                data = await stream.read_exactly(size)
+                if kind == EXIT:
+                    return ShellResult(
+                        stdout=b"".join(parts[OUT]), stderr=b"".join(parts[ERR]), exit_code=data[0] if data else 255
+                    )
+                parts.setdefault(kind, []).append(data)
+        raise _lost(serial, f"the connection closed in the middle of `{command[:60]}`")
+
+    @asynccontextmanager
+    async def _transport(self, serial: str, service: str) -> AsyncIterator[_Stream]:
+        """A stream to a service of one device."""
+        stream = await self._connect()
+        try:
+            try:
+                await stream.request(f"host:transport:{serial}")
+                await stream.request(service)
+            except _Refused as error:
+                raise refusal(serial, str(error)) from None
+            yield stream
+        except (ConnectionError, EOFError) as error:
+            raise _lost(serial, f"the connection closed: {error or type(error).__name__}") from error
+        finally:
+            stream.close()
+
+    async def _ask(self, request: str, what: str, deadline_s: float = CALL_S) -> bytes:
+        """The answer of the server itself."""
+
+        async def ask() -> bytes:
+            stream = await self._connect()
+            try:
+                await stream.request(request)
+                head = await stream.read_some(4)  # some answers end after OKAY
+                return await stream.read_exactly(int(head, 16)) if len(head) == 4 else bytes(head)
+            except _Refused as error:
+                raise DeviceLost(f"the adb server refused {what}: {error}", fix="adb devices -l") from None
+            except (ConnectionError, EOFError, ValueError) as error:
+                raise DeviceLost(f"the adb server broke off {what}", fix="adb kill-server; adb start-server") from error
+            finally:
+                stream.close()
+
+        return await self._within(ask(), deadline_s, what)
+
+    async def _within(self, work: Awaitable[T], deadline_s: float, what: str) -> T:
+        try:
+            async with asyncio.timeout(deadline_s) as deadline:
+                return await work
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise DeviceLost(
+                f"{what} took over {deadline_s:g} s", fix="return its lease; the pool reconnects it"
+            ) from None
+
+    async def _connect(self) -> _Stream:
+        try:
+            return await _Stream.open(*self.config.address)
+        except OSError as error:
+            await self._start_server(error)
+            return await _Stream.open(*self.config.address)
+
+    async def _start_server(self, refused: OSError) -> None:
+        """Start the server where none runs, once: one that dies again and again is for a person to look at."""
+        host, port = self.config.address
+        async with self._starting:
+            if await server_listens(host, port):
+                return
+            if self._started or host not in LOCAL_HOSTS:
+                raise DeviceError(
+                    f"no adb server answers on {host}:{port}: {refused.strerror or refused}",
+                    expected="a running adb server",
+                    fix=f"adb -P {port} start-server" + ("" if host in LOCAL_HOSTS else f" on {host}"),
+                )
+            self._started = True
+            await start_server(self.config)
+
+
+async def start_server(config: AdbConfig) -> None:
+    """Run `adb start-server`; `DeviceError` where there is no adb or it fails."""
+    program, (host, port) = find_adb(config.program), config.address
+    process = await asyncio.create_subprocess_exec(
+        program,
+        *("-P", str(port), "start-server"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,  # a pipe would be inherited by the server, and never end
+    )
+    try:
+        async with asyncio.timeout(START_SERVER_S):
+            code = await process.wait()
+    except TimeoutError:
+        process.kill()
+        raise DeviceError(f"`adb start-server` took over {START_SERVER_S:g} s", fix="adb kill-server") from None
+    if code and not await server_listens(host, port):  # another process may have been quicker
+        raise DeviceError(
+            f"`adb -P {port} start-server` ended with {code}", fix=f"run it yourself: is port {port} taken?"
+        )
+
+
+def find_adb(program: str = "adb") -> str:
+    """The path of the adb program; `DeviceError` with how to get it."""
+    found = shutil.which(program) or _in_sdk()
+    if not found:
+        raise DeviceError(f"there is no program {program!r}", expected="the adb program", fix=INSTALL)
+    return found
+
+
+def _in_sdk() -> str:
+    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
+        if root := os.environ.get(variable):
+            path = os.path.join(root, "platform-tools", "adb")
+            if os.access(path, os.X_OK):
+                return path
+    return ""
+
+
+def devices_now(config: AdbConfig) -> list[Listed]:
+    """The list of devices, for those who have no event loop yet."""
+
+    async def ask() -> list[Listed]:
+        return await Adb(config).devices()
+
+    # In a thread of its own: a loop may run in this one.
+    with ThreadPoolExecutor(1, thread_name_prefix="list of devices") as thread:
+        return thread.submit(lambda: asyncio.run(ask())).result()
+
+
+def parse_devices(text: str) -> list[Listed]:
+    """The lines of `adb devices` or `adb devices -l`."""
+    found = []
+    for line in text.splitlines():
+        serial, _, rest = line.partition("\t") if "\t" in line else line.partition(" ")
+        words = rest.split()
+        if serial and words:
+            facts = dict(word.partition(":")[::2] for word in words[1:] if ":" in word)
+            found.append(Listed(serial=serial, state=words[0], model=facts.get("model", "")))
+    return found
+
+
+def refusal(serial: str, said: str) -> DeviceLost:
+    """What the server's refusal of a device means, with the fix."""
+    if "unauthorized" in said or "authorizing" in said:
+        fix = "unlock the phone, accept the question about USB debugging, then: adb reconnect"
+        return DeviceLost(f"{serial} has not authorised this machine", expected="an authorised phone", fix=fix)
+    if "offline" in said:
+        return DeviceLost(
+            f"{serial} is offline", fix="return its lease: the pool reconnects it; by hand: adb reconnect"
+        )
+    if "not found" in said or "no devices" in said:
+        where = f"adb connect {serial}" if ":" in serial else "plug it in, and turn USB debugging on"
+        return DeviceLost(f"adb knows no device {serial!r}", expected="a serial of `adb devices`", fix=where)
+    return DeviceLost(f"{serial}: adb says {said!r}", fix="adb devices -l")
+
+
+def _lost(serial: str, what: str) -> DeviceLost:
+    return DeviceLost(f"{serial} is lost: {what}", fix="return its lease; the pool reconnects it")
+
+
+def _sync(id: str, data: bytes) -> bytes:
+    return struct.pack("<4sI", id.encode(), len(data)) + data
+
+
+async def _read_sync(stream: _Stream, serial: str, path: str, wanted: bytes) -> bytes | None:
+    """The data of one sync packet; None at the end of a file."""
+    id, size = struct.unpack("<4sI", await stream.read_exactly(8))
+    if id == b"DONE":
+        return None
+    data = await stream.read_exactly(size) if size else b""
+    if id != wanted:
+        raise DeviceError(f"{path} of {serial}: {data.decode(errors='replace')[:200] or id!r}")
+    return data
+
+
+class _Refused(Exception):
+    """The server said FAIL."""
+
+
+class _Stream:
+    """A socket with the framing of the adb server. Large answers are read in place, without copies."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._loop = sock, asyncio.get_running_loop()
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> _Stream:
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        with ExitStack() as unless_connected:
+            unless_connected.callback(sock.close)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().sock_connect(sock, (host, port))
+            unless_connected.pop_all()
+        return cls(sock)
+
+    async def request(self, service: str) -> None:
+        """Ask for a service; `_Refused` with what the server says against it."""
+        data = service.encode()
+        if len(data) > 0xFFFF:
+            raise DeviceError(f"a command of {len(data)} bytes is too long for adb", fix="push it as a file instead")
+        await self.send(b"%04x" % len(data) + data)
+        status = await self.read_exactly(4)
+        if status == b"FAIL":
+            raise _Refused((await self.read_exactly(int(await self.read_exactly(4), 16))).decode(errors="replace"))
+        if status != b"OKAY":
+            raise ConnectionError(f"{bytes(status)!r} is no answer of an adb server")
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self._sock, data)
+
+    async def read_exactly(self, size: int) -> bytes:
+        """So many bytes; `EOFError` where the other side ends before."""
+        data = await self.read_some(size)
+        if len(data) < size:
+            raise EOFError(f"{len(data)} of {size} bytes")
+        return data
+
+    async def read_some(self, size: int) -> bytes:
+        """So many bytes, or fewer at the end."""
+        data = await self._loop.sock_recv(self._sock, size)
+        while data and len(data) < size:
+            more = await self._loop.sock_recv(self._sock, size - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    async def read_all(self, size_hint: int) -> bytearray:
+        """Everything until the other side ends."""
+        buffer, filled = bytearray(size_hint), 0
+        while True:
+            if filled == len(buffer):
+                buffer.extend(bytes(max(FIRST_BUFFER, len(buffer))))
+            with memoryview(buffer)[filled:] as free:
+                got = await self._loop.sock_recv_into(self._sock, free)
+            if not got:
+                del buffer[filled:]
+                return buffer
+            filled += got
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+async def server_listens(host: str, port: int) -> bool:
+    """Whether anything answers there."""
+    try:
+        (await _Stream.open(host, port)).close()
+    except OSError:
+        return False
+    return True

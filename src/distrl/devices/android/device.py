@@ -1,0 +1,367 @@
+"""An Android phone or emulator as a device, over the adb server.
+
+After an action it waits until the screen has settled, by comparing pictures, instead of sleeping for a fixed time.
+Picture and hierarchy belong to the same moment: a picture is taken before and after the hierarchy, and where the two
+differ, all of it is taken again. Its name is its serial, which every role of a run shares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from distrl.config.schema import AndroidConfig
+from distrl.devices.android.adb import Adb, devices_now
+from distrl.devices.android.hierarchy import Hierarchy, NoHierarchy, parse
+from distrl.devices.android.phone import Phone, adb_config
+from distrl.devices.android.quoting import CannotType, Typing, clearing_command, typing_commands
+from distrl.devices.android.screen import (
+    CLEARLY_CHANGED,
+    Frame,
+    Glance,
+    encode,
+    glance,
+    has_changed,
+    read_png,
+    read_raw,
+)
+from distrl.devices.base import Capture, Clock, Device, Fleet, Performed, Sleep, TimeScales
+from distrl.errors import ConfigError, CorruptFrame, DeviceError, TaskError
+from distrl.types import (
+    Action,
+    AndroidCheck,
+    AndroidSetup,
+    DeviceEnd,
+    Finish,
+    LongPress,
+    Press,
+    SimEnd,
+    SimSetup,
+    Swipe,
+    Tap,
+    Task,
+    TypeText,
+    UiElement,
+    Unparsed,
+    Wait,
+)
+
+TIMES = TimeScales(boot_s=180.0, reset_s=90.0, step_s=60.0, restart_s=240.0, episode_s=900.0, backoff_s=1.0)
+"""An emulator boots cold in about two minutes; a hierarchy takes Android a second or two, up to ten where the screen moves."""
+KEY_CODES = {"back": 4, "home": 3, "enter": 66}
+LONG_PRESS_MS, SWIPE_MS = 800, 300
+LOOK_AGAIN_S = 0.1
+"""Between two pictures while the screen settles."""
+FRESH_S = 0.2
+"""A hierarchy that was read after an action serves the capture that follows within this time."""
+SAME_MOMENT_TRIES = 3
+DUMP_TRIES = 3
+PICTURE_TRIES = 2
+DUMP, TASK_FILE = "/data/local/tmp/distrl-ui.xml", "/data/local/tmp/distrl-task.json"
+NO_SERVICE = 20
+"""Exit code of Android's `cmd` for a service that is not there."""
+
+
+class AndroidDevice:
+    """One phone, driven by one episode at a time."""
+
+    def __init__(
+        self,
+        serial: str,
+        settings: AndroidConfig,
+        adb: Adb | None = None,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.name, self.times, self._settings = serial, TIMES, settings
+        self.phone = Phone(serial, settings, adb, sleep=sleep)
+        """What can be asked of it besides: apps, settings, its log."""
+        self._sleep, self._clock = sleep, clock
+        self._typing = Typing()
+        self._ready = False
+        self._task: Task | None = None
+        self._glance: Glance | None = None
+        """Of the picture that was taken last: whole ones take 10 MB each."""
+        self._hierarchy: Hierarchy | None = None
+        self._read_at_s = 0.0
+        self._picture_bytes = 64 * 1024
+        self._restarts_in_a_row = 0
+        self.unsettled = 0
+        """Times that the screen kept changing until `settle_s` was over."""
+
+    # the device protocol
+
+    async def reset(self, task: Task) -> None:
+        """Bring the phone to the start of `task`; `TaskError` for a set-up that no phone over ADB understands."""
+        if not self._ready:
+            await self.phone.come_online()
+            self._typing = await self.phone.choose_keyboard()
+            self._ready = True
+        self._task, self._glance, self._hierarchy = task, None, None
+        match task.setup:
+            case SimSetup():
+                await self._reset_simulated(task)
+            case AndroidSetup() as setup:
+                await self._reset_android(setup)
+            case other:
+                raise TaskError(
+                    f"task {task.id} is set up by {type(other).__name__}, which a phone over ADB does not know",
+                    expected="an AndroidSetup",
+                    fix="choose devices.kind for the devices of this suite, or another tasks.suite",
+                )
+        await self._settle()
+        self._restarts_in_a_row = 0
+
+    async def capture(self, *, screenshot: bool) -> Capture:
+        """Picture and elements of the same moment; without a picture, the elements alone."""
+        if not self._settings.elements:
+            frame = await self._take_picture()
+            self._glance = glance(frame)
+            return await self._capture_of(frame, None, screenshot=screenshot)
+        fresh = self._hierarchy is not None and self._clock() - self._read_at_s < FRESH_S
+        if not screenshot:
+            hierarchy = self._hierarchy if fresh and self._hierarchy else await self._read_hierarchy()
+            return await self._capture_of(None, hierarchy, screenshot=False)
+        before = self._glance if fresh and self._glance else glance(await self._take_picture())
+        for attempt in range(SAME_MOMENT_TRIES):
+            if attempt or not fresh:
+                await self._read_hierarchy()
+            frame = await self._take_picture()
+            self._glance = glance(frame)
+            if not has_changed(before, self._glance):
+                break
+            before = self._glance
+        else:
+            self.unsettled += 1
+        return await self._capture_of(frame, self._hierarchy, screenshot=True)
+
+    async def perform(self, action: Action) -> Performed:
+        """Carry out `action` and wait until the screen has settled; an impossible one is an invalid step."""
+        match action:
+            case Finish():
+                return Performed(valid=True, changed=False)
+            case Unparsed(raw=raw):
+                return Performed(valid=False, changed=False, why=f"not an action: {raw[:80]!r}")
+        before, elements = self._glance or glance(await self._take_picture()), self._elements
+        try:
+            commands = self._commands(action, before.size)
+        except (CannotType, _Impossible) as error:
+            return Performed(valid=False, changed=False, why=str(error))
+        for command in commands:
+            await self.phone.run(command)
+        if isinstance(action, Wait):
+            await self._sleep(self._settings.wait_s)
+        settled = await self._settle()
+        if elements is None:
+            return Performed(valid=True, changed=has_changed(before, settled))
+        after = await self._read_hierarchy()  # the capture that follows finds it fresh
+        changed = after.elements != elements or has_changed(before, settled, CLEARLY_CHANGED)
+        return Performed(valid=True, changed=changed)
+
+    @property
+    def _elements(self) -> tuple[UiElement, ...] | None:
+        """What was there when the policy looked; None: it does not look at elements."""
+        return self._hierarchy.elements if self._hierarchy is not None and self._settings.elements else None
+
+    async def end_state(self) -> DeviceEnd | None:
+        """What the task's check asks about; None where it asks nothing of the phone."""
+        if self._task is None:
+            raise DeviceError(f"{self.name} has no task yet", fix="call reset(task) first")
+        if isinstance(self._task.setup, SimSetup):
+            told = await self.phone.check("cmd distrl end-state")
+            try:
+                return msgspec.json.decode(told, type=SimEnd)
+            except msgspec.DecodeError as error:
+                raise self.phone.lost(f"its end state is damaged: {error}") from None
+        return await self.phone.read_state(self._task.check) if isinstance(self._task.check, AndroidCheck) else None
+
+    async def restart(self) -> None:
+        """Reconnect, or reboot after several losses in a row, and wait until the phone answers."""
+        self._ready, self._task, self._glance, self._hierarchy = False, None, None, None
+        self._restarts_in_a_row += 1
+        reboot_after = self._settings.reboot_after
+        rebooting = reboot_after > 0 and self._restarts_in_a_row > reboot_after
+        await self.phone.reconnect()
+        if rebooting:
+            self._restarts_in_a_row = 0
+            await self.phone.reboot()
+        await self.phone.come_online()
+        await self._keep_log()
+
+    async def close(self) -> None:
+        """Nothing is held: every call has a connection of its own."""
+        self._glance = self._hierarchy = None
+
+    # set-ups and states
+
+    async def _reset_simulated(self, task: Task) -> None:
+        await self.phone.adb.push(self.name, msgspec.json.encode(task), TASK_FILE, deadline_s=self._settings.call_s)
+        done = await self.phone.shell(f"cmd distrl reset {TASK_FILE}")
+        if done.exit_code == NO_SERVICE or b"Can't find service" in done.stderr + done.stdout:
+            raise TaskError(
+                f"task {task.id} is for simulated phones, and {self.name} is none",
+                expected="a suite whose tasks have an AndroidSetup",
+                fix="another tasks.suite, or phones of `distrl devices serve-sim`",
+            )
+        if done.exit_code:
+            raise self.phone.lost(f"the task was refused: {done.stderr.decode(errors='replace')[:200]}")
+
+    async def _reset_android(self, setup: AndroidSetup) -> None:
+        await self.phone.unlock()
+        for package in setup.stop:
+            await self.phone.stop_app(package)
+        for package in setup.clear:
+            await self.phone.clear_app(package)
+        for name, value in setup.settings.items():
+            await self.phone.put_setting(name, value)
+        await self.phone.run(f"input keyevent {KEY_CODES['home']}")
+        if setup.open:
+            await self.phone.open(setup.open)
+
+    # seeing
+
+    async def _capture_of(self, frame: Frame | None, hierarchy: Hierarchy | None, *, screenshot: bool) -> Capture:
+        width, height = frame.size if frame else (hierarchy.width_px, hierarchy.height_px) if hierarchy else (0, 0)
+        picture = b""
+        if screenshot and frame is not None:
+            picture = await asyncio.to_thread(encode, frame, self._settings.screenshot_width)
+        return Capture(
+            elements=hierarchy.elements if hierarchy else (),
+            screenshot=picture,
+            width_px=width,
+            height_px=height,
+            app=hierarchy.package if hierarchy else "",
+        )
+
+    async def _take_picture(self) -> Frame:
+        """The screen; one that comes damaged is taken once more."""
+        png, problem = self._settings.transfer == "png", CorruptFrame("no picture")
+        for _ in range(PICTURE_TRIES):
+            data = await self.phone.adb.exec_out(
+                self.name,
+                "screencap -p" if png else "screencap",
+                deadline_s=self._settings.call_s,
+                size_hint=self._picture_bytes,
+            )
+            self._picture_bytes = max(
+                64 * 1024, len(data) + 1
+            )  # one more byte, so that the end is seen without growing
+            try:
+                return read_png(data) if png else read_raw(data)
+            except CorruptFrame as error:
+                problem = error
+        raise self.phone.lost(f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}")
+
+    async def _settle(self) -> Glance:
+        """The screen once it has not changed for `quiet_s`, or as it is when `settle_s` are over."""
+        began_s = quiet_since_s = self._clock()
+        seen = glance(await self._take_picture())
+        while self._clock() - quiet_since_s < self._settings.quiet_s:
+            if self._clock() - began_s > self._settings.settle_s:
+                self.unsettled += 1
+                break
+            await self._sleep(LOOK_AGAIN_S)
+            latest = glance(await self._take_picture())
+            if has_changed(seen, latest):
+                quiet_since_s = self._clock()
+            seen = latest
+        self._glance = seen
+        return seen
+
+    async def _read_hierarchy(self) -> Hierarchy:
+        """The UI hierarchy; Android gives none while the screen is busy, so it is asked for a few times."""
+        problem = ""
+        for _ in range(DUMP_TRIES):
+            # The old file goes first: `uiautomator` may fail with exit code 0, and must not leave us with what was.
+            done = await self.phone.shell(f"rm -f {DUMP}; uiautomator dump {DUMP} >/dev/null && cat {DUMP}")
+            try:
+                self._hierarchy = parse(done.stdout, self._glance.size if self._glance else None)
+                self._read_at_s = self._clock()
+                return self._hierarchy
+            except NoHierarchy as error:
+                said = done.stderr.decode(errors="replace").strip()
+                problem = f"{error}{f' ({said[:120]})' if said else ''}"
+        raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}")
+
+    # acting
+
+    def _commands(self, action: Action, size: tuple[int, int]) -> list[str]:
+        """What to run on the phone; `_Impossible` for what cannot be done."""
+        match action:
+            case Tap(x=x, y=y):
+                return [f"input tap {_pixels(x, y, size)}"]
+            case LongPress(x=x, y=y):
+                point = _pixels(x, y, size)
+                return [f"input swipe {point} {point} {LONG_PRESS_MS}"]
+            case Swipe(x=x, y=y, to_x=to_x, to_y=to_y):
+                return [f"input swipe {_pixels(x, y, size)} {_pixels(to_x, to_y, size)} {SWIPE_MS}"]
+            case TypeText(text=text):
+                return self._type(text)
+            case Press(key=key):
+                return [f"input keyevent {KEY_CODES[key]}"]
+        return []
+
+    def _type(self, text: str) -> list[str]:
+        """What the field held is replaced."""
+        if not text:
+            raise _Impossible("there is nothing to type")
+        held = 0
+        if self._hierarchy is not None:
+            focused = [element for element in self._hierarchy.elements if element.focused]
+            if not focused:
+                raise _Impossible("no field has the focus: tap one first")
+            field = next((element for element in focused if element.class_name == "EditText"), focused[-1])
+            held = len(field.text)
+        clear = clearing_command(held, self._typing)
+        return [*([clear] if clear else []), *typing_commands(text, self._typing)]
+
+    async def _keep_log(self) -> None:
+        if self._settings.logcat:
+            folder = Path(self._settings.logcat)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{re.sub(r'[^A-Za-z0-9.-]', '-', self.name)}.log").write_text(
+                await self.phone.log_tail(), "utf-8"
+            )
+
+
+class _Impossible(ValueError):
+    """An action that cannot be carried out."""
+
+
+def _pixels(x: float, y: float, size: tuple[int, int]) -> str:
+    if not (0.0 <= x < 1.0 and 0.0 <= y < 1.0):
+        raise _Impossible(f"({x:.3g}, {y:.3g}) is outside the screen")
+    width, height = size
+    return f"{int(x * width)} {int(y * height)}"
+
+
+def make_devices(settings: AndroidConfig, fleet: Fleet) -> list[Device]:
+    """The phones of one role. Workers share the serials out among themselves; an evaluation may use all of them.
+
+    Names are serials, so that a lease across processes keeps a phone from being driven by two.
+    """
+    serials = list(settings.serials) or _connected(settings)
+    own = settings.evaluation_serials
+    if fleet.purpose == "evaluation":
+        serials = list(own) or serials
+    elif fleet.owner in fleet.workers:
+        shared_out = [serial for serial in serials if serial not in own]
+        serials = shared_out[fleet.workers.index(fleet.owner) :: len(fleet.workers)]
+    if not serials:
+        raise ConfigError(
+            f"there is no Android device for {fleet.owner}",
+            expected=f"a device for each of {len(fleet.workers) or 1} worker(s)",
+            fix="adb devices -l; devices.android.serials names them; or fewer rollout.workers",
+        )
+    adb = Adb(adb_config(settings))
+    return [cast(Device, AndroidDevice(serial, settings, adb)) for serial in serials[: fleet.count]]
+
+
+def _connected(settings: AndroidConfig) -> list[str]:
+    return [found.serial for found in devices_now(adb_config(settings)) if found.state == "device"]

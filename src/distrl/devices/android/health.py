@@ -1,0 +1,111 @@
+"""Does adb work here, and does each device? Everything is tried: a picture is taken, the hierarchy read, a point tapped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from io import BytesIO
+from pathlib import Path
+
+import msgspec
+from PIL import Image, ImageDraw
+
+from distrl.config.schema import AndroidConfig
+from distrl.devices.android.adb import Adb, Listed, find_adb
+from distrl.devices.android.device import AndroidDevice
+from distrl.devices.android.phone import adb_config
+from distrl.devices.android.screen import is_black
+from distrl.devices.base import Capture
+from distrl.errors import DeviceError, DistrlError
+
+VERSION_S = 10.0
+HEALTH_S = 30.0
+"""For one device, all that is tried together."""
+BOX_COLOURS = {True: "#e5484d", False: "#8b8d98"}
+"""Of what can be tapped, and of what cannot."""
+
+
+class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What trying one device showed."""
+
+    serial: str
+    ok: bool
+    seen: str
+    fix: str = ""
+    """What to do about it; empty where all is well."""
+
+
+def adb_version(settings: AndroidConfig) -> str:
+    """Path and version of the adb program; `DeviceError` where there is none."""
+    program = find_adb(settings.adb)
+    done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        raise DeviceError(f"`{program} version` ended with {done.returncode}", fix="reinstall Android's platform-tools")
+    release = next((line.removeprefix("Version ") for line in lines if line.startswith("Version ")), "")
+    return f"{program}, {release or lines[0]}"
+
+
+async def check_all(settings: AndroidConfig, serials: tuple[str, ...] = ()) -> list[DeviceHealth]:
+    """Try these devices, all at once; without names, all that the adb server lists."""
+    adb = Adb(adb_config(settings))
+    await adb.version()
+    listed = {found.serial: found for found in await adb.devices()}
+    return list(
+        await asyncio.gather(*(_check(serial, listed.get(serial), settings, adb) for serial in serials or listed))
+    )
+
+
+async def _check(serial: str, listed: Listed | None, settings: AndroidConfig, adb: Adb) -> DeviceHealth:
+    try:
+        async with asyncio.timeout(HEALTH_S):
+            seen = await _try(AndroidDevice(serial, settings, adb), settings)
+    except DistrlError as error:
+        return DeviceHealth(serial=serial, ok=False, seen=error.seen, fix=error.fix)
+    except TimeoutError:
+        return DeviceHealth(serial=serial, ok=False, seen=f"no answer within {HEALTH_S:g} s", fix="adb reconnect")
+    model = listed.model if listed else ""
+    return DeviceHealth(serial=serial, ok=True, seen=f"{model}: {seen}" if model else seen)
+
+
+async def _try(device: AndroidDevice, settings: AndroidConfig) -> str:
+    await device.phone.come_online()
+    began = time.perf_counter()
+    capture = await device.capture(screenshot=True)
+    took_ms = 1000 * (time.perf_counter() - began)
+    if is_black(capture.screenshot):
+        raise DeviceError(f"{device.name} shows a black screen", fix="wake it: adb shell input keyevent 224")
+    began = time.perf_counter()
+    await device.phone.tap(0, 0)  # the corner of the status bar, where nothing is
+    tap_ms = 1000 * (time.perf_counter() - began)
+    shown = f"{len(capture.elements)} elements" if settings.elements else "no elements asked for"
+    return f"{capture.width_px}×{capture.height_px}, {shown}, captured in {took_ms:.0f} ms, tapped in {tap_ms:.1f} ms"
+
+
+def emulator_support() -> str:
+    """Whether emulators could run here: KVM and the SDK. They are not needed for phones."""
+    kvm = Path("/dev/kvm")
+    usable = "usable" if os.access(kvm, os.R_OK | os.W_OK) else "not allowed for you" if kvm.exists() else "not there"
+    root = os.environ.get("ANDROID_HOME") or os.environ.get("ANDROID_SDK_ROOT")
+    return f"KVM {usable}; SDK {root or 'not set (ANDROID_HOME)'}: needed for emulators alone"
+
+
+def draw_boxes(capture: Capture) -> bytes:
+    """The screenshot with a box around each element, numbered as they come, as a PNG."""
+    image = Image.open(BytesIO(capture.screenshot)).convert("RGB")
+    pen, (width, height) = ImageDraw.Draw(image), image.size
+    for number, element in enumerate(capture.elements):
+        box, colour = element.bounds, BOX_COLOURS[element.clickable]
+        corners = (
+            box.left * width,
+            box.top * height,
+            max(box.left, box.right) * width - 1,
+            max(box.top, box.bottom) * height - 1,
+        )
+        pen.rectangle(corners, outline=colour, width=2)
+        pen.text((corners[0] + 3, corners[1] + 1), str(number), fill=colour)
+    file = BytesIO()
+    image.save(file, "PNG", compress_level=1)
+    return file.getvalue()

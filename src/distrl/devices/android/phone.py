@@ -1,0 +1,221 @@
+"""What can be asked of one Android over adb besides looking and touching: apps, settings, files, its lock and its log.
+
+Names of packages and settings are checked, everything else is quoted. Coming back after a loss is here too: reconnect,
+wait, reboot. Every call has the deadline `call_s`; how long a phone may take to boot is up to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+
+from distrl.config.schema import AndroidConfig
+from distrl.devices.android.adb import Adb, AdbConfig, ShellResult, refusal
+from distrl.devices.android.quoting import ADB_KEYBOARD, Typing, quote
+from distrl.devices.base import Sleep
+from distrl.errors import DeviceError, DeviceLost, TaskError
+from distrl.types import AndroidCheck, AndroidEnd
+
+WAKE_UP = 224
+LOG_LINES = 200
+WHOLE = "distrl-whole"
+"""Said after an answer that must not be cut off unnoticed."""
+BOOT_POLL_S, GONE_POLLS, ONLINE_POLLS = 0.5, 20, 20
+LOCKED = re.compile(rb"(?:mShowingLockscreen|mDreamingLockscreen|isStatusBarKeyguard)=true|^\s*showing=true", re.M)
+RESUMED = re.compile(r"(?:mResumedActivity|topResumedActivity|ResumedActivity).*? u\d+ (\S+?/\S+?)[ }]")
+NAME = re.compile(r"[A-Za-z0-9_.]+(?:/[A-Za-z0-9_.$]+)?")
+
+
+class Phone:
+    """One Android, by its serial."""
+
+    def __init__(
+        self, serial: str, settings: AndroidConfig, adb: Adb | None = None, *, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.serial, self._settings, self._sleep = serial, settings, sleep
+        self.adb = adb or Adb(adb_config(settings))
+
+    # commands
+
+    async def run(self, command: str) -> None:
+        """A gesture: what the phone's `input` refuses is a fault of the phone, for its words are ours."""
+        done = await self.shell(command)
+        if done.exit_code:
+            said = (done.stderr or done.stdout).decode(errors="replace").strip()
+            raise self.lost(f"`{command[:60]}` ended with {done.exit_code}: {said[:200]}")
+
+    async def shell(self, command: str) -> ShellResult:
+        """Run a command, whatever its exit code."""
+        return await self.adb.shell(self.serial, command, deadline_s=self._settings.call_s)
+
+    async def check(self, command: str) -> str:
+        """The output of a command that has to succeed."""
+        return await self.adb.check(self.serial, command, deadline_s=self._settings.call_s)
+
+    def lost(self, what: str) -> DeviceLost:
+        """The error that returns the lease, for the pool to bring the phone back."""
+        return DeviceLost(f"{self.serial}: {what}", fix="return its lease; the pool reconnects it")
+
+    # apps, settings and the lock
+
+    async def tap(self, x_px: int, y_px: int) -> None:
+        """Touch a point, in pixels."""
+        await self.run(f"input tap {x_px} {y_px}")
+
+    async def open(self, what: str) -> None:
+        """Open a package, package/activity or URL."""
+        if "://" in what:
+            await self._start(f"am start -a android.intent.action.VIEW -d {quote(what)}")
+        elif "/" in what:
+            await self._start(f"am start -n {_name(what)}")
+        else:
+            await self._start(f"monkey -p {_name(what)} -c android.intent.category.LAUNCHER 1")
+
+    async def stop_app(self, package: str) -> None:
+        """Stop an app."""
+        await self.check(f"am force-stop {_name(package)}")
+
+    async def clear_app(self, package: str) -> None:
+        """Delete an app's data."""
+        if "Success" not in (told := await self.check(f"pm clear {_name(package)}")):
+            raise DeviceError(f"{self.serial} cannot clear {package}: {told[:200]}", fix="is it installed?")
+
+    async def put_setting(self, name: str, value: str) -> None:
+        """Write a setting such as global/airplane_mode_on."""
+        space, _, key = name.partition("/")
+        await self.check(f"settings put {_name(space)} {_name(key)} {quote(value)}")
+
+    async def start_intent(self, action: str, *, data: str = "", extras: dict[str, str] | None = None) -> None:
+        """Start an activity by an intent; extras are text."""
+        parts = [f"am start -a {_name(action)}", f"-d {quote(data)}" if data else ""]
+        parts += [f"--es {_name(key)} {quote(value)}" for key, value in (extras or {}).items()]
+        await self._start(" ".join(part for part in parts if part))
+
+    async def _start(self, command: str) -> None:
+        """Start an activity; older Androids say that there is none with exit code 0."""
+        done = await self.shell(command)
+        said = (done.stdout + done.stderr).decode(errors="replace")
+        if done.exit_code or "Error" in said or "No activities found" in said:
+            raise DeviceError(
+                f"{self.serial} cannot open it: `{command[:80]}` says {' '.join(said.split())[:200]!r}",
+                expected="an app that is installed",
+                fix=f"adb -s {self.serial} shell pm list packages",
+            )
+
+    async def log_tail(self, lines: int = LOG_LINES) -> str:
+        """The last lines of the phone's log."""
+        return (await self.shell(f"logcat -d -t {lines}")).text
+
+    async def choose_keyboard(self) -> Typing:
+        """How to type: with ADBKeyBoard where it is installed. It stays chosen: another role may be typing when this one ends."""
+        known = (await self._told("ime list -s -a")).split()
+        if ADB_KEYBOARD in known:
+            await self.check(f"ime enable {ADB_KEYBOARD}")
+            await self.check(f"ime set {ADB_KEYBOARD}")
+        return Typing(adb_keyboard=ADB_KEYBOARD in known)
+
+    async def unlock(self) -> None:
+        await self.run(f"input keyevent {WAKE_UP}")
+        if LOCKED.search((await self.shell("dumpsys window")).stdout):
+            await self.shell("wm dismiss-keyguard")
+            if LOCKED.search((await self.shell("dumpsys window")).stdout):
+                raise DeviceLost(
+                    f"{self.serial} is locked",
+                    expected="an unlocked screen",
+                    fix="unlock it, and set its screen lock to None",
+                )
+
+    async def read_state(self, check: AndroidCheck) -> AndroidEnd:
+        """What a check asks about; `DeviceLost` where an answer is damaged, which must not look like a failure."""
+        settings = {}
+        for name in check.settings:
+            space, _, key = name.partition("/")
+            settings[name] = await self._told(f"settings get {_name(space)} {_name(key)}")
+        packages = {
+            name: (await self._told(f"pm path {_name(name)}")).startswith("package:") for name in check.packages
+        }
+        files = {path: bool(await self._told(f"ls -d {quote(path)} 2>/dev/null")) for path in check.files}
+        found = RESUMED.search(await self._told("dumpsys activity activities")) if check.activity else None
+        if check.activity and found is None:
+            raise self.lost("dumpsys names no activity in the foreground")
+        return AndroidEnd(settings=settings, packages=packages, files=files, activity=found[1] if found else "")
+
+    async def _told(self, command: str) -> str:
+        """What a command says, whatever its exit code, known to be whole."""
+        said = (await self.shell(f"{command}; echo {WHOLE}")).text
+        if not said.endswith(WHOLE):
+            raise self.lost(f"the answer to `{command[:60]}` is cut off")
+        return said.removesuffix(WHOLE).strip()
+
+    # coming back
+
+    async def come_online(self) -> None:
+        """See that the phone answers: reconnect where adb has lost it, wait where it boots. Nothing on it is changed."""
+        state = await self.adb.state(self.serial)
+        if state == "unauthorized":
+            raise refusal(self.serial, state)
+        if state != "device":
+            await self.reconnect()
+            await self.until_online()
+        await self.until_booted()
+
+    async def reconnect(self) -> None:
+        """Make the adb server open its connection anew; `DeviceLost` where there is nothing to connect to."""
+        state = await self.adb.state(self.serial)
+        if state == "device" and ":" not in self.serial:
+            return  # a USB device that is listed as usable only needs to answer
+        if not state and ":" not in self.serial:
+            raise refusal(self.serial, "not found")
+        await self.adb.reconnect(self.serial, deadline_s=self._settings.call_s)
+
+    async def until_online(self) -> None:
+        """A device that was reconnected is listed as usable a moment later."""
+        for _ in range(ONLINE_POLLS):
+            if (state := await self.adb.state(self.serial)) == "device":
+                return
+            await self._sleep(BOOT_POLL_S)
+        raise refusal(self.serial, state or "not found")
+
+    async def _until_gone(self) -> None:
+        """A phone goes on answering for a moment after it was told to reboot."""
+        for _ in range(GONE_POLLS):
+            if await self.adb.state(self.serial) != "device":
+                return
+            await self._sleep(BOOT_POLL_S)
+
+    async def until_booted(self, *, rebooting: bool = False) -> None:
+        """Wait until Android has booted, within the caller's deadline; only one that reboots may be out of reach."""
+        while True:
+            try:
+                if (await self.shell("getprop sys.boot_completed")).text.strip() == "1":
+                    return
+            except DeviceLost:
+                if not rebooting:
+                    raise
+                await self._reconnect_if_there()
+            await self._sleep(BOOT_POLL_S)
+
+    async def _reconnect_if_there(self) -> None:
+        with suppress(DeviceLost):
+            await self.reconnect()
+
+    async def reboot(self) -> None:
+        """Reboot, and wait until it has booted."""
+        await self.adb.reboot(self.serial)
+        await self._until_gone()
+        await self.until_booted(rebooting=True)
+
+
+def _name(text: str) -> str:
+    """A package, component, action or setting, which needs no quotes; `TaskError` for anything else."""
+    if not NAME.fullmatch(text):
+        raise TaskError(
+            f"{text!r} is no name of a package, activity or setting", expected="such as com.android.settings"
+        )
+    return text
+
+
+def adb_config(settings: AndroidConfig) -> AdbConfig:
+    """The adb server that the configuration names."""
+    return AdbConfig(host=settings.host, port=settings.port, program=settings.adb)

@@ -1,0 +1,156 @@
+"""`distrl devices`, the doctor's lines and `distrl bench adb`, with the real adb program and simulated phones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from distrl.bench.base import BenchOptions
+from distrl.bench.system import adb as bench
+from distrl.cli import doctor
+from distrl.cli.main import main
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.serve_sim.server import ServedPhone
+from support.androids import CALM, connected, free_port, own_server
+
+
+@pytest.fixture(scope="module")
+def config() -> Iterator[AdbConfig]:
+    with own_server() as config:
+        yield config
+
+
+def with_phones(config: AdbConfig, count: int, work: Callable[[list[ServedPhone]], None]) -> None:
+    """Serve phones in this loop while `work`, which has loops of its own, runs in a thread."""
+
+    async def run() -> None:
+        async with connected(config, count, settings=CALM) as (_, phones):
+            await asyncio.to_thread(work, phones)
+
+    asyncio.run(run())
+
+
+def devices(config: AdbConfig, *words: str) -> int:
+    return main(["devices", *words, "--devices.android.port", str(config.port)])
+
+
+def test_list_show_check_and_tap(config: AdbConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def work(phones: list[ServedPhone]) -> None:
+        first, second = (phone.serial for phone in phones)
+        assert devices(config, "list", "--json") == 0
+        listed = _last_json(capsys)["devices"]
+        assert {device["serial"] for device in listed} == {first, second}
+
+        assert devices(config, "show", first, "--out", str(tmp_path / "a.png"), "--json") == 0
+        shown = _last_json(capsys)
+        assert Image.open(tmp_path / "a.png").size == (360, 720)
+        assert shown["app"].endswith("launcher")
+        assert len(shown["elements"]) > 8
+
+        assert devices(config, "tap", first, "45", "140") == 0
+        assert phones[0].android.state.place.app != "launcher"
+
+        assert devices(config, "check", "--json") == 0
+        assert [health["ok"] for health in _last_json(capsys)["devices"]] == [True, True]
+
+    with_phones(config, 2, work)
+
+
+def test_a_bad_device_is_named_with_its_fix_and_the_others_are_checked(
+    config: AdbConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(phones: list[ServedPhone]) -> None:
+        assert devices(config, "check", phones[0].serial, "R58M12ABC", "--json") == 3
+        found = {health["serial"]: health for health in _last_json(capsys)["devices"]}
+        assert found[phones[0].serial]["ok"]
+        assert "knows no device" in found["R58M12ABC"]["seen"]
+        assert "plug it in" in found["R58M12ABC"]["fix"]
+
+    with_phones(config, 1, work)
+
+
+def test_a_device_that_is_not_there_ends_with_3_and_few_lines(
+    config: AdbConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (("show", "R58M12ABC"), ("tap", "R58M12ABC", "1", "1"), ("check",)):
+        assert devices(config, *words) == 3
+        said = capsys.readouterr().err
+        assert "try: " in said
+        assert len(said.splitlines()) <= 15
+
+
+def test_the_doctor_tries_each_device(config: AdbConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(config.port))
+
+    def work(phones: list[ServedPhone]) -> None:
+        seen = doctor.attempt("android devices", "", doctor._android_devices)
+        assert seen.ok
+        assert "tapped in" in seen.seen
+        phones[0].next_fault = "drop"
+        seen = doctor.attempt("android devices", "", doctor._android_devices)
+        assert not seen.ok
+        assert seen.fix
+
+    with_phones(config, 1, work)
+    assert "platform-tools" not in doctor.attempt("adb", "", doctor._adb).seen
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(free_port()))
+    assert "no adb server" in doctor.attempt("android devices", "", doctor._android_devices).seen
+
+
+def test_without_adb_the_doctor_says_what_it_is_needed_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("ANDROID_HOME", raising=False)
+    seen = doctor.attempt("adb", "", doctor._adb)
+    assert seen.ok
+    assert "devices.kind = android alone" in seen.seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_sim_serves_until_it_is_told_to_end(config: AdbConfig, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "distrl", "devices", "serve-sim", "--count", "2", "--first-port", "0", "--connect"]
+    command += ["--json", "--width", "360", "--devices.android.port", str(config.port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    try:
+        assert process.stdout
+        serials = next(json.loads(line) for line in process.stdout if line.startswith("{"))["serials"]
+        assert len(serials) == 2
+        for serial in serials:
+            assert asyncio.run(Adb(config).check(serial, "getprop ro.distrl.simulated")) == "1"
+        process.send_signal(number)
+        assert "faults injected: none" in process.communicate(timeout=20)[0]
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_wrong_sizes_and_taken_ports_are_refused(config: AdbConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    assert devices(config, "serve-sim", "--width", "1080", "--height", "1080") == 2
+    assert "--height 2400" in capsys.readouterr().err
+
+    def work(phones: list[ServedPhone]) -> None:
+        assert devices(config, "serve-sim", "--first-port", str(phones[0].port)) == 2
+        assert "--first-port 0" in capsys.readouterr().err
+
+    with_phones(config, 1, work)
+
+
+def test_the_benchmark_measures_client_and_command_line() -> None:
+    with own_server():
+        figures = bench.run(BenchOptions(quick=True))
+    assert 0 < figures.tap_ms < figures.cli_tap_ms
+    assert 0 < figures.screenshot_ms < 2 * figures.cli_screenshot_ms
+    assert figures.n == 20
+
+
+def _last_json(capsys: pytest.CaptureFixture[str]) -> dict:  # type: ignore[type-arg]
+    return json.loads(capsys.readouterr().out.splitlines()[-1])

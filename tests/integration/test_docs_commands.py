@@ -1,0 +1,196 @@
+"""Every command and every Python block of the documentation does what its page says, as far as a minute allows.
+
+Python is run, and so are commands that end within seconds. What trains is resolved up to its first process. What this machine cannot do
+is in `NOT_RUN`, with the reason.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrl.bench.base import find
+from distrl.cli.main import VERBS, Parser, main, split_overrides
+from distrl.cli.train import check_settings
+from distrl.config.load import load_config
+from distrl.errors import UsageError
+from distrl.runtime.resume import settings_to_resume
+from distrl.runtime.run_folder import open_run
+from support.pages import ROOT, Command, blocks, inline_commands, shell_commands
+from support.runs import TINY, distrl, flags
+
+NOT_RUN = {
+    "apt": "changes the machine, and needs a network",
+    "pip": "changes the environment, and needs a network",
+    "hf": "downloads a model",
+    "vllm": "another project's server",
+    "tensorboard": "another project's server; tests/unit/telemetry read its files back",
+    "docker": "needs a container engine; tests/unit/docs/test_containers.py reads the files",
+    "git": "makes a second work tree of an earlier commit",
+    "mkdir": "belongs to that work tree",
+    "tar": "belongs to that work tree",
+    "cd": "belongs to that work tree",
+    "python": "benchmarks/smollm2.py wants a download",
+}
+"""Programs that are not started here, and why."""
+PARSED = {
+    "devices": "needs adb, and serve-sim does not end; tests/integration/test_android_*.py run them",
+    "bench": "takes minutes to hours; tests/integration/test_bench_*.py run each in miniature",
+    "sft": "needs a language model; tests/e2e/test_vlm_run.py runs it on a tiny one",
+}
+"""Verbs whose arguments are read and checked, and why they are not run here."""
+OWN_TESTS = {"docs/extending.md": "excerpts of examples/own_package, which tests/e2e/test_own_package.py runs"}
+"""Pages whose Python is run by another test."""
+RUN = re.compile(r"runs/\S+|\bRUN\b")
+
+COMMANDS = shell_commands()
+INLINE = inline_commands()
+PYTHON_PAGES = sorted({block.page for block in blocks("python")} - set(OWN_TESTS))
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like a clone after a first run: configs/, the file that the pages call my.toml, and runs/ with one tiny run."""
+    place = tmp_path_factory.mktemp("clone")
+    (place / "configs").symlink_to(ROOT / "configs")
+    (own,) = (block.text for block in blocks("toml") if block.page == "docs/start.md")
+    (place / "my.toml").write_text(own, encoding="utf-8")
+    done = distrl("train", *flags({**TINY, "run.episodes": 16, "evaluation.episodes": 4}), cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.fixture
+def here(clone: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, as the present folder; whoever asks at the keyboard hears `quit`."""
+    monkeypatch.chdir(clone)
+    monkeypatch.setattr("sys.stdin", io.StringIO("quit\n"))
+    return clone
+
+
+def plain(command: Command) -> list[str]:
+    """The words without assignments and without the folder of the program; `python -m distrl` is distrl."""
+    words = list(command.words)
+    while re.match(r"\w+=", words[0]):
+        del words[0]
+    words[0] = words[0].rpartition("/")[2]
+    return words[2:] if words[:3] in (["python", "-m", "distrl"], ["python3", "-m", "distrl"]) else words
+
+
+def on_the_run(words: list[str], place: Path) -> list[str]:
+    """The words, with the tiny run for whatever run the page names."""
+    (run,) = (file.parent for file in place.glob("runs/*/config.toml"))
+    return [RUN.sub(str(run.relative_to(place)), word) for word in words]
+
+
+def parse(verb: str, words: list[str]) -> Any:
+    """The arguments as the verb itself reads them."""
+    assert verb in VERBS, f"distrl has no verb {verb}"
+    module = import_module(f"distrl.cli.{verb}")
+    parser = Parser(prog=f"distrl {verb}", allow_abbrev=False)
+    module.configure(parser)
+    overrides, rest = split_overrides(words) if getattr(module, "TAKES_CONFIG", False) else ({}, words)
+    args = parser.parse_args(rest)
+    args.overrides = overrides
+    return args
+
+
+def resolve_training(words: list[str]) -> None:
+    """All that `distrl train` does before it writes anything, except to look for a GPU and a model."""
+    args = parse("train", words)
+    check_settings(
+        load_config(args.config, args.overrides)
+        if args.resume is None
+        else settings_to_resume(open_run(args.resume), args.overrides)
+    )
+
+
+def find_bench(words: list[str]) -> None:
+    find(parse("bench", words).name)
+
+
+def run_for_short(*words: str) -> None:
+    assert main(words) == 0
+
+
+def evaluate(words: list[str]) -> None:
+    run_for_short("evaluate", *re.sub(r"--episodes \d+", "--episodes 2", " ".join(words)).split())
+
+
+def export(words: list[str]) -> None:
+    """A pointer has no adapters to merge, so such commands are only read."""
+    args = parse("export", words)
+    if not (args.merged or args.adapter):
+        run_for_short("export", *words)
+
+
+def tasks(words: list[str]) -> None:
+    """A list of all suites takes a minute on a busy machine: one of them is listed."""
+    run_for_short("tasks", *words, *(["--suite", "sim-start"] if words == ["list"] else []))
+
+
+SHORTENED: dict[str, Callable[[list[str]], None]] = {
+    "train": resolve_training,
+    "bench": find_bench,
+    "evaluate": evaluate,
+    "export": export,
+    "tasks": tasks,
+}
+
+
+def check(words: list[str]) -> None:
+    """Run a command of distrl, or as much of it as the tables above say."""
+    verb, rest = words[1], words[2:]
+    if verb in SHORTENED:
+        SHORTENED[verb](rest)
+    elif verb in PARSED:
+        parse(verb, rest)
+    else:
+        run_for_short(verb, *rest)
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(tuple(plain(command)) for command in COMMANDS), ids=" ".join)
+def test_a_command_of_a_page_works(command: tuple[str, ...], here: Path) -> None:
+    words = on_the_run(list(command), here)
+    if words[0] == "distrl":
+        check(words)
+    elif words[0] == "make":
+        subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, check=True, capture_output=True, timeout=30)
+    else:
+        assert words[0] in NOT_RUN, f"run {words[0]} here, or say in NOT_RUN why not"
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(command.words for command in INLINE), ids=" ".join)
+def test_a_command_within_a_sentence_is_one_that_distrl_takes(command: tuple[str, ...], here: Path) -> None:
+    verb, rest = command[1], list(command[2:])
+    assert verb in VERBS
+    try:
+        SHORTENED[verb](rest) if verb in ("train", "bench") else parse(verb, on_the_run(rest, here))
+    except UsageError as error:
+        if "arguments are required" not in str(error):  # the name of a command, not a whole one
+            raise
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, here: Path) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks("python"):
+        if block.page == page:
+            exec(compile(block.text, block.place, "exec"), names)
+
+
+def test_no_reason_is_left_for_what_no_page_has() -> None:
+    programs = {plain(command)[0] for command in COMMANDS}
+    verbs = {command.words[1] for command in INLINE} | {
+        words[1] for words in map(plain, COMMANDS) if words[0] == "distrl"
+    }
+    assert set(NOT_RUN) - programs == set()
+    assert set(PARSED) - verbs == set()
+    assert set(OWN_TESTS) - {block.page for block in blocks("python")} == set()

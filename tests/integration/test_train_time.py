@@ -1,0 +1,197 @@
+"""Real runs in which clocks jump, processes are stopped, and terminals and pipes are closed: nothing ends that should not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.summary import read_status, read_summary
+from distrl.telemetry.events import events_of
+from support.runs import SLOW, TINY, Training, check_exactly_once, flags, kill, living, num_episodes, wait_until
+
+SHIFTED = """
+import os, time
+from pathlib import Path
+real, shift = time.time, Path(os.environ["DISTRL_TEST_SHIFT"])
+time.time = lambda: real() + float(shift.read_text())
+"""
+"""A `sitecustomize` that sets the date of every process by what stands in a file."""
+
+
+class Stage:
+    """Begins runs, and leaves nothing running."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._begun = root, list[Training]()
+
+    def begin(self, **changes: object) -> Training:
+        slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
+        self._begun.append(Training.begin(self.root, **{**slow, **changes}))
+        return self._begun[-1]
+
+    def resume(self, training: Training) -> Training:
+        self._begun.append(Training.resume(training.run))
+        return self._begun[-1]
+
+    def clear(self) -> None:
+        for training in self._begun:
+            training.stop()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path / "runs")
+    yield made
+    made.clear()
+
+
+def role_pids(run: RunFolder) -> dict[str, int]:
+    return {str(event["role"]): int(event["pid"]) for event in events_of(run.log("supervisor"), "started", "pid")}
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_date_that_jumps_ends_nobody_and_charges_nothing(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(SHIFTED)
+    shift = tmp_path / "shift"
+    shift.write_text("0")
+    monkeypatch.setenv("DISTRL_TEST_SHIFT", str(shift))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    training = stage.begin(run__episodes=100, runtime__silent_after_s=20)
+    started_s = time.monotonic()
+    for count, seconds in ((15, 3600), (35, -3600), (55, 0)):
+        training.until(lambda count=count: num_episodes(training.run) >= count)  # type: ignore[misc]
+        draft = shift.with_suffix(".new")
+        draft.write_text(str(seconds))
+        draft.rename(shift)
+    summary = training.finish()
+    assert (summary["restarts"], summary["interrupted"], summary["lost_episodes"]) == (0, False, 0)
+    assert summary["wall_s"] <= time.monotonic() - started_s + 60.0
+    dates = [float(event["time_s"]) for event in events_of(training.run.log("worker-0"), "finished")]
+    assert max(dates) - min(dates) > 3000.0, "the date did jump"
+
+
+def test_all_processes_stopped_for_a_while_as_under_a_closed_lid_are_not_killed_for_it(stage: Stage) -> None:
+    training = stage.begin(run__episodes=80, runtime__silent_after_s=8)
+    run = training.run
+    training.until(lambda: num_episodes(run) >= 15)
+    everyone = [training.process.pid, *role_pids(run).values()]
+    for pid in everyone:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(12.0)
+    for pid in everyone:
+        os.kill(pid, signal.SIGCONT)
+    summary = training.finish()
+    assert (summary["restarts"], summary["lost_episodes"]) == (0, 0)
+    check_exactly_once(run)
+
+
+def test_a_stopped_role_is_named_and_one_that_a_killed_supervisor_left_stopped_does_not_keep_the_run_from_going_on(
+    stage: Stage,
+) -> None:
+    training = stage.begin(run__episodes=200)
+    run = training.run
+    training.until(lambda: num_episodes(run) >= 10)
+    worker = role_pids(run)["worker-0"]
+    os.kill(worker, signal.SIGSTOP)
+    stopped_s = time.monotonic()
+
+    def named() -> bool:
+        notes = {role.role: role.note for role in read_status(run, now_s=time.time()).roles}
+        return notes["worker-0"].startswith("silent for ")
+
+    training.until(named)
+    assert time.monotonic() - stopped_s < 8.0  # three seconds, and room for a busy machine
+    training.process.kill()
+    training.process.wait()
+    wait_until(lambda: living(run) == ["worker-0"])
+    assert named()
+    summary = stage.resume(training).finish()
+    assert is_gone(worker)
+    assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
+    assert summary["episodes"] == check_exactly_once(run) >= 200
+
+
+def test_roles_that_are_still_starting_notice_that_their_supervisor_is_gone(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "path" / "torch").mkdir(parents=True)
+    (tmp_path / "path" / "torch" / "__init__.py").write_text("import time; time.sleep(600.0)")  # a slow disk
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    training = stage.begin()
+    training.until(lambda: len(living(training.run)) == 4)
+    pids = role_pids(training.run).values()
+    training.process.kill()
+    training.process.wait()
+    until_s = time.monotonic() + 20.0
+    while not all(map(is_gone, pids)):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_the_end_of_the_terminal_finishes_and_saves(stage: Stage) -> None:
+    training = stage.begin(run__episodes=1000)
+    training.until(lambda: num_episodes(training.run) >= 10)
+    training.process.send_signal(signal.SIGHUP)
+    summary = training.finish()
+    assert (summary["interrupted"], summary["lost_episodes"]) == (True, 0)
+    check_exactly_once(training.run)
+
+
+def test_a_reader_that_has_gone_does_not_end_the_training(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "distrl", "train", *flags({**TINY, "run.root": tmp_path, "run.episodes": 30})]
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert training.stdout is not None
+    training.stdout.readline()
+    training.stdout.close()
+    assert training.wait(180.0) == 0
+    summary = read_summary(RunFolder(next(tmp_path.glob("*/config.toml")).parent))
+    assert summary is not None
+    assert summary.is_whole
+    assert summary.episodes >= 30
+
+
+def test_a_run_whose_last_evaluation_was_cut_off_can_be_brought_to_its_end(stage: Stage) -> None:
+    training = stage.begin(run__episodes=20)
+    run, episodes = training.run, training.finish()["episodes"]
+    summary = read_summary(run)
+    assert summary is not None
+    lacking = msgspec.structs.replace(summary, cut_off="the evaluator was cut off", success_after=None)
+    run.summary.write_bytes(msgspec.json.encode(lacking))
+    (run.evaluations / "after.json").unlink()
+    again = stage.resume(training).finish()
+    assert (again["success_after"] is not None, again["cut_off"], again["episodes"]) == (True, "", episodes)
+
+
+def test_a_learner_that_crashes_between_checkpoints_is_given_up_on(stage: Stage) -> None:
+    training = stage.begin(run__episodes=0, runtime__max_restarts=2, learner__checkpoint_every_s=1000)
+    run = training.run
+    for count in range(3):
+        training.until(lambda count=count: len(events_of(run.log("learner"), "started")) > count)  # type: ignore[misc]
+        training.until(lambda: "learner" in living(run) and _updates(run) > 0)
+        kill(run, "learner")
+    assert training.process.wait(60.0) == 4
+    assert "learner died 3 times in a row" in read_status(run, now_s=0.0).cause
+
+
+def _updates(run: RunFolder) -> float:
+    beats = [role.heartbeat for role in read_status(run, now_s=0.0).roles if role.role == "learner"]
+    pid = role_pids(run)["learner"]
+    return beats[0].figures.get("updates", 0.0) if beats and beats[0] and beats[0].pid == pid else 0.0

@@ -1,0 +1,59 @@
+"""Simulated phones behind the real adb program: a server on a port of its own, gone afterwards."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+
+from distrl.config.schema import NO_PERTURBATIONS
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.serve_sim.android import AndroidSettings
+from distrl.devices.serve_sim.server import FaultSettings, ServedPhone, serve
+
+NO_ADB = "no adb program: these tests drive simulated phones through the real one (Debian and Ubuntu: apt install adb)"
+CALM = AndroidSettings(perturbations=NO_PERTURBATIONS)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextmanager
+def own_server() -> Iterator[AdbConfig]:
+    """An adb server of this test alone, started by whoever first talks to it."""
+    if shutil.which("adb") is None:
+        pytest.skip(NO_ADB)
+    config = AdbConfig(port=free_port())
+    try:
+        yield config
+    finally:
+        subprocess.run(["adb", "-P", str(config.port), "kill-server"], timeout=20, check=False, capture_output=True)
+
+
+@asynccontextmanager
+async def connected(
+    config: AdbConfig,
+    count: int = 1,
+    *,
+    settings: AndroidSettings = CALM,
+    faults: FaultSettings | None = None,
+) -> AsyncIterator[tuple[Adb, list[ServedPhone]]]:
+    """So many simulated phones that the server has connected to."""
+    phones = await serve(count, settings=settings, faults=faults)
+    adb = Adb(config)
+    try:
+        for phone in phones:
+            assert "connected to" in await adb.connect(phone.serial)
+        yield adb, phones
+    finally:
+        for phone in phones:
+            await adb.disconnect(phone.serial)
+            await phone.stop()

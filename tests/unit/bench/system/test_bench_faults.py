@@ -1,0 +1,163 @@
+"""The fault matrix: its data, its page, how files are damaged, and how the end of a command is judged."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from datetime import datetime
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from distrl.bench.base import names
+from distrl.bench.system import faults
+from distrl.bench.system.fault_cases import (
+    DAMAGES,
+    FILES,
+    PHASES,
+    QUICK_SIGNALS,
+    ROLES,
+    SIGNALS,
+    SURROUNDINGS,
+    VERBS,
+    Damage,
+    file_cases,
+    signal_cases,
+)
+from distrl.bench.system.fault_files import SETTINGS, damage_file, flags, flip, mend_file, truncate
+from distrl.bench.system.fault_surroundings import TRIALS
+from distrl.bench.system.fault_verbs import PRELOADED, Ended, run_verb, words_of
+from distrl.bench.system.faults import Result, rewrite, summarise
+from distrl.config.load import load_config
+from distrl.errors import UsageError
+from distrl.runtime.run_folder import create_run
+
+PAGE = Path(__file__).parents[4] / "docs" / "faults.md"
+
+
+def test_the_page_has_the_tables_of_the_data() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert rewrite(page) == page, "python -m distrl.bench.system.faults docs/faults.md"
+    assert all(f"`{file.file}`" in page for file in FILES)
+
+
+def test_a_page_without_a_place_for_the_tables_is_refused() -> None:
+    with pytest.raises(UsageError, match="no place"):
+        rewrite("# Faults\n")
+
+
+def test_every_file_damage_and_verb_is_a_case_and_so_is_every_signal_role_and_phase() -> None:
+    cases = {(case.file.file, case.damage, case.verb) for case in file_cases()}
+    assert len(cases) == len(FILES) * len(DAMAGES) * len(VERBS) == len(file_cases())
+    signals = {case.name for number in SIGNALS for case in signal_cases(number)}
+    assert len(signals) == len(SIGNALS) * len(ROLES) * len(PHASES) == 60
+    assert {case.name for case in QUICK_SIGNALS} <= signals
+    assert {case.what for case in SURROUNDINGS} == set(TRIALS)
+
+
+def test_the_files_of_a_new_run_are_all_in_the_matrix(tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    found = [str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()]
+    assert found
+    assert [name for name in found if not any(fnmatch(name, file.file) for file in FILES)] == []
+
+
+def test_it_is_there_by_name_and_its_settings_fit_the_schema() -> None:
+    assert "faults" in names()
+    assert load_config(None, SETTINGS).run.name == "faults"
+    assert "--rollout.keep_screenshots true" in " ".join(flags(SETTINGS))
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", list(DAMAGES))
+def test_every_damage_is_done_and_can_be_undone(tmp_path: Path, damage: Damage) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(b'{"episodes": 3}')
+    damage_file(path, damage)
+    assert path.is_dir() == (damage == "folder")
+    assert damage in ("folder", "read-only") or path.read_bytes() != b'{"episodes": 3}'
+    assert (path.stat().st_mode & 0o222 == 0) == (damage == "read-only")
+    mend_file(path, b'{"episodes": 3}')
+    assert (path.read_bytes(), os.access(tmp_path, os.W_OK)) == (b'{"episodes": 3}', True)
+
+
+def test_even_one_byte_is_flipped() -> None:
+    assert (flip(b"", first=0), flip(b"2", first=0)) == (b"", b"\xcd")
+
+
+@pytest.mark.parametrize(
+    ("content", "left"),
+    [(b"2\n", b"2"), (b"", b""), (b"a = 1\nbb = 2\nccc = 3\nlong = 4444444444\n", b"a = 1\nbb = 2\nccc")],
+)
+def test_lines_are_cut_off_in_the_middle_of_one(content: bytes, left: bytes) -> None:
+    assert truncate(content) == left
+
+
+def test_a_foreign_index_is_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    path.write_bytes(b"ours")
+    damage_file(path, "foreign")
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("songs",)]
+    other.close()
+
+
+# --- the end of a command ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "outcome"),
+    [
+        (0, "done", "", "goes on"),
+        (0, "", "", "silent"),
+        (None, "started", "", "did not end"),
+        (1, "", "Traceback (most recent call last):\nKeyError", "traceback"),
+        (2, "", "progress\ndistrl: seen\nexpected: this\ntry: that", "refused"),
+        (2, "", "distrl: seen", "no fix"),
+        (2, "", "distrl: seen\n" + "more\n" * 15 + "try: that", "no fix"),
+        (-11, "half", "", "killed by signal 11"),
+    ],
+)
+def test_the_end_of_a_command_is_judged(code: int | None, out: str, err: str, outcome: str) -> None:
+    assert Ended(code=code, out=out, err=err).outcome == outcome
+
+
+def test_a_verb_is_run_in_a_process_of_its_own_and_permissions_count_in_it(tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    assert run_verb(words_of("status", run.path), 60.0).outcome == "goes on"
+    run.config_file.chmod(0o000)
+    run.path.chmod(0o000)
+    ended = run_verb(words_of("status", run.path), 60.0, powerless=True)
+    run.path.chmod(0o755)
+    assert (ended.outcome, ended.code) == ("refused", 2)
+    assert "distrl.bench.system.fault_verbs" in PRELOADED
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_cases_are_counted_and_those_that_are_not_fine_are_named() -> None:
+    fine = Result(group="files", case="a", expected="goes on", seen="goes on")
+    found = summarise(
+        [
+            fine,
+            Result(group="files", case="b", expected="refused", seen="traceback"),
+            Result(group="signals", case="c", expected="goes on", seen="goes on", lost=2),
+            Result(group="signals", case="d", expected="goes on", seen="did not end"),
+        ],
+        [2.0, 3.0],
+        10.0,
+    )
+    assert (found.cases, found.fine, found.tracebacks, found.silent, found.lost) == (4, 1, 1, 1, 2)
+    assert found.by_group == {"files": {"cases": 2, "fine": 1}, "signals": {"cases": 2, "fine": 0}}
+    assert [line[0] for line in found.failed] == ["b", "c", "d"]
+    assert (found.stalls, found.stall_named_p50_s) == (2, 2.5)
+    assert faults.BEGIN in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("seen", "fine"), [("goes on", True), ("refused", True), ("no fix", False)])
+def test_where_two_ends_are_right_either_is_fine(seen: str, fine: bool) -> None:
+    assert Result(group="files", case="a", expected="goes on or refused", seen=seen).fine is fine

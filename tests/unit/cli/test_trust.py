@@ -1,0 +1,117 @@
+"""A run folder from anybody runs no code here unless the very command says so."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from distrl.cli import sft
+from distrl.cli.main import main
+from distrl.config.load import load_config
+from distrl.errors import UsageError
+from distrl.runtime.resume import adopt
+from distrl.runtime.run_folder import RunFolder, create_run
+from distrl.types import Value
+
+STRANGE = "raise SystemExit('the code of a stranger has run')\n"
+SETTINGS: dict[str, dict[str, Value]] = {
+    "devices.kind": {"devices.kind": "strange:Thing"},
+    "tasks.suite": {"tasks.suite": "strange:Thing"},
+    "judge.kind": {"judge.kind": "strange:Thing"},
+    "policy.kind": {"policy.kind": "strange:Thing"},
+    "algorithm.kind": {"algorithm.kind": "strange:Thing"},
+    "policy.vlm.trust_remote_code": {
+        "policy.kind": "vlm",
+        "policy.vlm.pictures": False,
+        "policy.vlm.path": "model",
+        "policy.vlm.trust_remote_code": True,
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module that can be imported, and must not be."""
+    (tmp_path / "strange.py").write_text(STRANGE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield
+    sys.modules.pop("strange", None)
+
+
+def a_run(root: Path, settings: dict[str, Value]) -> RunFolder:
+    config = load_config(None, {"run.root": str(root / "runs"), **settings})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    adopt(run, config)
+    return run
+
+
+def commands(run: RunFolder, out: Path) -> list[list[str]]:
+    path = str(run.path)
+    return [["evaluate", path], ["export", path, str(out)], ["train", "--resume", path]]
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_code_that_a_run_names_is_refused_with_the_flag_as_the_fix(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path, SETTINGS[key])
+    for command in commands(run, tmp_path / "out"):
+        assert main(command) == 2
+        message = capsys.readouterr().err
+        assert f"names Python code that would run with your rights: {key} = " in message
+        assert "with --trust-code" in message
+        assert len(message.splitlines()) <= 4
+    assert "strange" not in sys.modules
+
+
+def test_an_entry_points_name_counts_as_code_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, {"judge.kind": "installed"})
+    assert main(["evaluate", str(run.path)]) == 2
+    assert "judge.kind = 'installed'" in capsys.readouterr().err
+
+
+def test_with_the_flag_the_code_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, SETTINGS["policy.kind"])
+    for command in commands(run, tmp_path / "out"):
+        assert main([*command, "--trust-code"]) == 2
+        assert "raised SystemExit: the code of a stranger has run" in capsys.readouterr().err
+
+
+def test_looking_at_a_run_imports_nothing_that_it_names(tmp_path: Path) -> None:
+    run = a_run(tmp_path, SETTINGS["policy.kind"])
+    assert main(["status", str(run.path)]) == 0
+    assert "strange" not in sys.modules
+
+
+def test_a_suite_that_the_users_own_flag_replaces_is_not_held_against_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path, SETTINGS["tasks.suite"])
+    assert main(["evaluate", str(run.path), "--suite", "sim-start"]) == 2
+    assert "has published no weights yet" in capsys.readouterr().err
+
+
+def test_code_that_a_run_names_is_refused_by_sft_too(tmp_path: Path) -> None:
+    run = a_run(tmp_path, SETTINGS["policy.kind"])
+    with pytest.raises(UsageError, match="names Python code"):
+        sft._open(Namespace(run=run.path, overrides={}, trust_code=False))
+
+
+def test_ones_own_file_and_flags_need_no_flag_of_trust(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--policy.kind", "strange:Thing"]) == 2
+    assert "raised SystemExit: the code of a stranger has run" in capsys.readouterr().err
+    assert main(["train", "--trust-code"]) == 2
+    assert "leave --trust-code out" in capsys.readouterr().err
+
+
+def test_a_module_in_the_runs_own_folder_is_not_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, {"policy.kind": "inside:Thing"})
+    (run.path / "inside.py").write_text(STRANGE)
+    assert main(["evaluate", str(run.path), "--trust-code"]) == 2
+    assert "there is no module 'inside'" in capsys.readouterr().err

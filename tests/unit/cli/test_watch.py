@@ -1,0 +1,116 @@
+"""`distrl watch`: every step in words, a film, and a strip."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+from PIL import Image
+
+from distrl.cli.main import main
+from distrl.evaluation.film import gesture, in_words, make_gif, make_strip, wireframe
+from distrl.evaluation.playback import Playback
+from distrl.types import Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed, Verdict, Wait
+from support.trained import small_run
+from support.trajectories import make_trajectory
+
+
+@pytest.fixture(autouse=True)
+def keep_denormals() -> Iterator[None]:
+    yield
+    torch.set_flush_denormal(False)
+
+
+def test_an_episode_is_told_filmed_and_laid_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = small_run(tmp_path / "runs")
+    strip = tmp_path / "strip.png"
+    assert main(["watch", str(run.path), "sim-start/test/00003", "--strip", str(strip), "--json"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    found = json.loads(said[-1])
+    (episode,) = found["episodes"]
+    assert episode["task"] == "sim-start/test/00003"
+    assert episode["verdict"]["outcome"] in ("success", "failure")
+    assert sum(" does " in line for line in said) == len(episode["steps"])
+    with Image.open(run.path / "watch.gif") as film:
+        assert film.n_frames > len(episode["steps"])  # type: ignore[attr-defined]
+    with Image.open(strip) as picture:
+        assert picture.format == "PNG"
+
+
+def test_several_episodes_are_several_tasks_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = small_run(tmp_path / "runs")
+    gif = tmp_path / "new" / "x.gif"
+    assert main(["watch", str(run.path), "--episodes", "2", "--seed", "5", "--gif", str(gif), "--json"]) == 0
+    episodes = json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"]
+    assert len({episode["task"] for episode in episodes}) == 2
+    assert sorted(file.name for file in gif.parent.iterdir()) == ["x-1.gif", "x-2.gif"]
+
+
+def test_the_same_seed_plays_the_same_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = small_run(tmp_path / "runs")
+    told = []
+    for _ in range(2):
+        assert main(["watch", str(run.path), "--seed", "7", "--gif", str(tmp_path / "a.gif"), "--json"]) == 0
+        told.append(capsys.readouterr().out)
+        torch.set_flush_denormal(False)
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--episodes", "0"], "--episodes"),
+        (["sim-start/test/0", "--episodes", "2"], "one task was named"),
+        (["sim-start/test/99999999"], "99999999"),
+        (["--temperature", "-1"], "--temperature"),
+        (["--suite", "sim-strat"], "sim-start"),
+    ],
+)
+def test_wrong_input_is_answered_with_the_fix(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", str(small_run(tmp_path).path), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_every_action_has_words_and_is_drawn_on_the_screen() -> None:
+    step = make_trajectory().steps[0]
+    words = {
+        Tap(0.5, 0.25): "tap “Entry 0-2”",
+        LongPress(0.5, 0.99): "hold at 0.50, 0.99",
+        Swipe(0.5, 0.8, 0.5, 0.2): "swipe up",
+        Swipe(0.9, 0.5, 0.1, 0.5): "swipe left",
+        TypeText("hello " * 20): f"type “{'hello ' * 5}hel…”",
+        Press("back"): "press back",
+        Wait(): "wait",
+        Finish(): "done",
+        Finish(status="impossible"): "impossible",
+        Finish(answer="42"): "done: “42”",
+        Unparsed("?"): "not understood: “?”",
+    }
+    screen = wireframe(step.observation)
+    for action, expected in words.items():
+        assert in_words(action, step.observation.elements) == expected
+        assert gesture(screen, action).tobytes() != screen.tobytes()
+
+
+def test_a_device_without_pictures_is_drawn_from_its_elements() -> None:
+    playback = Playback(trajectory=make_trajectory(num_steps=3), screens=())
+    film = Image.open(BytesIO(make_gif(playback)))
+    assert film.n_frames == 2 * 3 + 1  # type: ignore[attr-defined]
+
+
+def test_the_strip_shows_repetitions_without_effect_once() -> None:
+    trajectory = make_trajectory(num_steps=6)
+    stuck = tuple(replace(step, changed=False) for step in trajectory.steps)
+    verdict = Verdict(outcome="failure", reason="nothing was done")
+    moving, still = (
+        Image.open(BytesIO(make_strip(Playback(trajectory=shown, screens=()))))
+        for shown in (trajectory, replace(trajectory, steps=stuck, verdict=verdict))
+    )
+    assert moving.width > still.width

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ ROWS = 8
 class KioskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`[devices.options]` of kiosks."""
 
+    may_change: ClassVar[tuple[str, ...]] = ("step_s",)
+    """A resumed run may have other delays."""
     step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.01
     """Seconds that the screen takes to react."""
 
@@ -99,6 +101,3 @@ def make_kiosks(settings: KioskSettings, fleet: Fleet) -> list[Kiosk]:
     """As many kiosks as the role asks for."""
     names = [f"{fleet.owner}/kiosk-{number}" for number in range(fleet.count)]
     return [Kiosk(name, settings, f"{fleet.seed} {name}") for name in names]
-
-
-make_kiosks.Settings = KioskSettings  # type: ignore[attr-defined]

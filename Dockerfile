@@ -1,0 +1,23 @@
+# distrl on CPUs; docs/install.md has the commands. TORCH_INDEX: where pip finds torch for CPUs; empty: the default build, with CUDA.
+FROM python:3.11-slim-bookworm AS build
+ARG TORCH_INDEX=""
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/distrl
+ENV PATH="/opt/distrl/bin:$PATH"
+WORKDIR /src
+# The largest layer first: it changes with constraints.txt alone.
+COPY constraints.txt ./
+RUN pip install -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+COPY pyproject.toml README.md LICENSE ./
+COPY configs configs
+COPY src src
+RUN pip install -c constraints.txt ".[train]"
+
+FROM python:3.11-slim-bookworm
+RUN useradd --create-home --uid 1000 distrl && install -d -o distrl -g distrl /work /work/runs
+COPY --from=build /opt/distrl /opt/distrl
+ENV PATH="/opt/distrl/bin:$PATH" PYTHONUNBUFFERED=1
+USER 1000:1000
+WORKDIR /work
+ENTRYPOINT ["distrl"]
+CMD ["--help"]

@@ -18,7 +18,13 @@ templates = Templates()
 def ringtone(t: Draft) -> None:
     """Choose a ringtone."""
     melody, other = t.random.sample(CHOICES["sound"]["ringtone"][1], 2)
-    t.say(f"Set the ringtone to {melody}", f"Use {melody} as the call melody", f"When someone calls, play {melody}")
+    t.say(
+        f"Set the ringtone to {melody}",
+        f"Use {melody} as the call melody",
+        f"When someone calls, play {melody}",
+        f"I want to hear {melody} when the phone rings",
+        f"Ring with {melody} from now on",
+    )
     t.given(PREFS, "ringtone", choice=other)
     t.want(PREFS, "ringtone", choice=melody)
     t.route(open_app("settings"), tap("section:sound"), tap("ringtone"), tap(f"option:{melody}"))

@@ -18,7 +18,21 @@ from distrl.errors import StoreError, UsageError, closest
 from distrl.rollout.stepping import SteppedEpisode
 from distrl.tasks.judges import find_judge
 from distrl.tasks.sim.oracle import NEXT_PAGE, PREVIOUS_PAGE, SCROLL_DOWN, SCROLL_UP, Oracle
-from distrl.types import Action, Finish, LongPress, Press, Swipe, Tap, Task, TypeText, UiElement, Verdict, Wait
+from distrl.types import (
+    Action,
+    DeviceEnd,
+    Finish,
+    LongPress,
+    Press,
+    SimEnd,
+    Swipe,
+    Tap,
+    Task,
+    TypeText,
+    UiElement,
+    Verdict,
+    Wait,
+)
 
 HISTORY = 6
 
@@ -56,8 +70,13 @@ def random_agent(random: Random) -> Agent:
     return act
 
 
-def play_aloud(task: Task, agent: Agent, perturbations: PerturbationConfig, out: Path) -> Aloud:
-    """Play `task` until a claim, the step limit or the player's leaving."""
+def play_aloud(
+    task: Task, agent: Agent, perturbations: PerturbationConfig, out: Path, *, with_ids: bool = False
+) -> Aloud:
+    """Play `task` until a claim, the step limit or the player's leaving.
+
+    With ids, also what whoever writes a template needs: the ids of UI elements, and the records that each action changed.
+    """
     devices = DevicesConfig(sim=SimConfig(perturbations=perturbations))
     (device,) = find_devices(devices, Fleet(owner="try", count=1, seed=0, purpose="evaluation"))
     episode = SteppedEpisode(device, task, history=HISTORY)
@@ -66,12 +85,15 @@ def play_aloud(task: Task, agent: Agent, perturbations: PerturbationConfig, out:
     print(f"{task.id} ({task.template}): {task.instruction}")
     while not episode.over:
         seen = episode.observe()
-        _print_screen(episode.num_steps, seen.elements)
+        _print_screen(episode.num_steps, seen.elements, with_ids=with_ids)
+        before = episode.end_state().device
         try:
             action = agent(seen.elements)
         except Quit:
             break
         _print_action(action, seen.elements, episode.act(seen, action))
+        if with_ids:
+            _print_state(before, episode.end_state().device)
         _save_screen(episode, out)
     verdict = episode.verdict(find_judge(JudgeConfig()))
     _print_verdict(verdict, out, episode.num_steps)
@@ -103,10 +125,23 @@ def _cannot_write(out: Path, error: OSError) -> StoreError:
     return StoreError(f"cannot write pictures to {out}: {error.strerror}", fix="--out FOLDER that you may write to")
 
 
-def _print_screen(number: int, elements: tuple[UiElement, ...]) -> None:
+def _print_screen(number: int, elements: tuple[UiElement, ...], *, with_ids: bool) -> None:
     print(f"\nscreen {number}")
     for index, element in enumerate(elements, start=1):
-        print(f"  {index:2} {element.class_name:12} {_label(element)}{_marks(element)}")
+        id = f"  id {element.resource_id}" if with_ids and element.resource_id else ""
+        print(f"  {index:2} {element.class_name:12} {_label(element)}{_marks(element)}{id}")
+
+
+def _print_state(before: DeviceEnd | None, after: DeviceEnd | None) -> None:
+    """The records that differ from the start of the task since this action, and the place in the app."""
+    if not isinstance(before, SimEnd) or not isinstance(after, SimEnd):
+        return
+    for change in after.changes:
+        if change not in before.changes:
+            print(f"  record {change.table}/{change.id}: {change.before} → {change.after}")
+    if after.showing is not None and after.showing != before.showing:
+        args = f" {after.showing.args}" if after.showing.args else ""
+        print(f"  showing {after.showing.app}/{after.showing.screen}{args}")
 
 
 def _label(element: UiElement) -> str:

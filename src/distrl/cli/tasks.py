@@ -16,7 +16,7 @@ from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.errors import DistrlError, TaskError, closest, raised_as
 from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
-from distrl.tasks.sim.oracle import play_oracle
+from distrl.tasks.sim.oracle import solve
 from distrl.types import AndroidCheck, CustomCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
 EXAMPLES = 3
@@ -57,6 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     playing.add_argument("--out", type=Path, metavar="FOLDER", help="where the pictures go (runs/try/ID)")
     playing.add_argument("--perturbed", action="store_true", help="with pop-ups, slow loads, variants and updates")
     playing.add_argument(
+        "--ids", action="store_true", help="with element ids and changed records, to write templates by"
+    )
+    playing.add_argument(
         "--agent-seed",
         type=whole_number("--agent-seed", 0, 2**32 - 1, 0),
         default=0,
@@ -78,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    chosen, broken = ([suite(args.suite)], {}) if args.suite is not None else _usable_suites()
+    chosen, broken = ({args.suite: suite(args.suite)}, {}) if args.suite is not None else _usable_suites()
     facts: dict[str, SuiteFacts] = {}
     overlap = 0
-    for each in chosen:
+    for each in chosen.values():
         tasks = {split: list(tasks_of(each, split)) for split in SPLITS}
         steps = {task.id: _oracle_steps(task) for task in tasks["test"]}
         facts[each.name] = _facts(tasks, steps)
@@ -97,28 +100,28 @@ def _list(args: argparse.Namespace) -> int:
     return 0 if overlap == 0 else 1
 
 
-def _usable_suites() -> tuple[list[Suite], dict[str, str]]:
-    """Every suite, built in or of an installed package, and those of packages that fail, with the error in one line."""
-    found: list[Suite] = []
+def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
+    """Every suite by its name, built in or of an installed package, and those of packages that fail, with the error in one line."""
+    found: dict[str, Suite] = {}
     broken: dict[str, str] = {}
     for name in plugins.names("suites"):
         try:
             made = suite(name)
             if name not in plugins.BUILT_IN["suites"]:
                 with raised_as(lambda error: TaskError(str(error) or type(error).__name__)):
-                    deque((task for split in SPLITS for task in tasks_of(made, split)), maxlen=0)
+                    deque((_oracle_steps(task) for split in SPLITS for task in tasks_of(made, split)), maxlen=0)
         except DistrlError as error:  # it costs its own suite alone
             if name in plugins.BUILT_IN["suites"]:
                 raise
             broken[name] = " ".join(str(error).split())[:300]
         else:
-            found.append(made)
+            found[name] = made
     return found, broken
 
 
 def _oracle_steps(task: Task) -> int:
     """Steps that the oracle takes over a task, its claim included; 0 where nobody knows a solution."""
-    return len(play_oracle(task).actions) if task.solution else 0
+    return len(solve(task).actions) if task.solution else 0
 
 
 def _facts(tasks: dict[Split, list[Task]], steps: dict[str, int]) -> SuiteFacts:
@@ -167,18 +170,27 @@ def _print_suite(each: Suite, facts: SuiteFacts, tasks: dict[Split, list[Task]],
 
 
 def _show(args: argparse.Namespace) -> int:
-    tasks = [find_task(args.name)] if "/" in args.name else _examples(args.name)
+    named = _suite_name(args.name) if "/" in args.name else ""
+    tasks = [(named, find_task(args.name))] if named else _examples(args.name)
     if args.json:
-        print_json({"tasks": tasks})
+        print_json({"tasks": [task for _, task in tasks]})
         return 0
-    for task in tasks:
+    for name, task in tasks:
+        print(
+            f"{name}/{task.id.removeprefix(f'{task.suite}/')}"
+        )  # as this verb takes it, whatever the suite calls itself
         _print_task(task)
     return 0
 
 
+def _suite_name(id: str) -> str:
+    """The suite that an id begins with, as plug-ins are named."""
+    return next((name for name in plugins.names("suites") if id.startswith(f"{name}/")), id.partition("/")[0])
+
+
 def find_task(id: str) -> Task:
     """The task with this id, in whichever suite."""
-    name = next((name for name in plugins.names("suites") if id.startswith(f"{name}/")), id.partition("/")[0])
+    name = _suite_name(id)
     if "/" not in id and id not in plugins.names("suites") and id in _template_names():
         raise TaskError(
             f"{id!r} is a template, not a task",
@@ -189,16 +201,16 @@ def find_task(id: str) -> Task:
     return find_in_suite(found, f"{found.name}/{id.removeprefix(f'{name}/')}" if id.startswith(f"{name}/") else id)
 
 
-def _examples(name: str) -> list[Task]:
-    """Some test tasks of a template."""
+def _examples(name: str) -> list[tuple[str, Task]]:
+    """Some test tasks of a template, each after the name of its suite."""
     if name in plugins.names("suites"):
         raise TaskError(
             f"{name!r} is a suite, not a template or task",
             expected=f"a template of it, or {name}/test/0 and the like",
             fix=f"distrl tasks list --suite {name}",
         )
-    for each in _usable_suites()[0]:
-        found = [task for task in tasks_of(each, "test") if task.template == name]
+    for suite_name, each in _usable_suites()[0].items():
+        found = [(suite_name, task) for task in tasks_of(each, "test") if task.template == name]
         if found:
             return found[:EXAMPLES]
     known = closest(name, _template_names())
@@ -206,7 +218,7 @@ def _examples(name: str) -> list[Task]:
 
 
 def _template_names() -> set[str]:
-    return {task.template for each in _usable_suites()[0] for task in tasks_of(each, "test")}
+    return {task.template for each in _usable_suites()[0].values() for task in tasks_of(each, "test")}
 
 
 def _print_task(task: Task) -> None:
@@ -226,7 +238,6 @@ def _print_task(task: Task) -> None:
         "oracle": " → ".join(_leg(move) for move in task.solution.moves) if task.solution else "",
         "step limit": str(task.max_steps),
     }
-    print(task.id)
     for name, text in lines.items():
         if text:
             print(f"  {name:10} {text}")
@@ -269,7 +280,8 @@ def _try(args: argparse.Namespace) -> int:
         )
     out = args.out or Path("runs/try") / task.id.replace("/", "-")
     agent = choose_agent(args.agent, task, args.agent_seed)
-    aloud = play_aloud(task, agent, PerturbationConfig() if args.perturbed else NO_PERTURBATIONS, out)
+    perturbations = PerturbationConfig() if args.perturbed else NO_PERTURBATIONS
+    aloud = play_aloud(task, agent, perturbations, out, with_ids=args.ids)
     if args.json:
         print_json(aloud)
     return 1 if args.agent == "oracle" and not aloud.verdict.success else 0

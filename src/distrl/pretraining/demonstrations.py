@@ -29,7 +29,7 @@ from distrl.experience.frames import FrameCache
 from distrl.rollout.observing import ObservationBuilder
 from distrl.rollout.scheduler import Portion, TaskFeed
 from distrl.tasks.base import find_suite
-from distrl.tasks.sim.oracle import Played, play_oracle
+from distrl.tasks.sim.oracle import Played, play_oracle, solve
 from distrl.types import Action, Observation, Tap, Task, UiElement
 
 Renderer = Callable[[PhoneState], str]
@@ -63,6 +63,13 @@ def demonstration_tasks(config: Config) -> list[Task]:
             fix="--warm_start.demonstrations 0",
         )
     return tasks
+
+
+def check_solutions(config: Config) -> None:
+    """Raise where the oracle cannot demonstrate a template: its first task is played for each."""
+    first = {task.template: task for task in reversed(demonstration_tasks(config))}
+    for task in first.values():
+        solve(task)
 
 
 def demonstrate(

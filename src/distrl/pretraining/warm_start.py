@@ -44,6 +44,8 @@ class WarmStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the last epoch or the last batches."""
     shown: int | None = None
     """Demonstrated steps, those that the policy cannot express included; None: not counted, as in grounding."""
+    failed: int = 0
+    """Demonstrations in which the oracle failed, as happens under perturbations; nothing of them is learnt."""
 
 
 class WarmStarter:
@@ -79,15 +81,17 @@ class WarmStarter:
     def _clone_in_memory(self) -> WarmStart:
         """Hold all demonstrations in memory and go over them."""
         config = self._config
-        tasks, examples, shown = demonstration_tasks(config), list[Example](), 0
+        tasks, examples, shown, failed = demonstration_tasks(config), list[Example](), 0, 0
         for done, task in enumerate(tasks):
             self._reporter.say(f"watching the oracle: {done} of {len(tasks)} demonstrations")
             pairs = self._demonstrate(task)
             examples += examples_for(self._policy, pairs)
             shown += len(pairs)
+            failed += not pairs
         if not examples:
             raise self._refusal(shown)
-        words = f"cloning {len(examples)} of {shown} steps of {len(tasks)} demonstrations"
+        words = f"cloning {len(examples)} of {shown} steps of {len(tasks) - failed} demonstrations"
+        words += f" ({failed} failed)" if failed else ""
 
         def report(now: CloningProgress) -> None:
             self._reporter.say(f"{words}: {now.share:.0%}, {now.per_s:.0f}/s, loss {now.loss:.3f}")
@@ -96,7 +100,7 @@ class WarmStarter:
                 self._measured(now)
 
         loss = clone(self._policy, examples, config.warm_start, random=Random(config.run.seed), report=report)
-        return WarmStart(examples=len(examples), loss=loss, shown=shown)
+        return WarmStart(examples=len(examples), loss=loss, shown=shown, failed=failed)
 
     def _clone_stream(self) -> WarmStart:
         """Clone demonstrations as they are drawn."""

@@ -154,3 +154,15 @@ def play(
 def play_oracle(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS) -> Played:
     """The oracle's episode."""
     return play(task, Oracle(task).act, perturbations, max_steps=60)
+
+
+def solve(task: Task) -> Played:
+    """The oracle's episode on a phone without perturbations; `TaskError` where its route does not lead to success."""
+    played = play_oracle(task)
+    if not played.verdict.success:
+        raise TaskError(
+            f"the oracle of {task.id} ({task.template}) fails: {played.verdict.reason or 'not what was wanted'}",
+            expected="a route that ends in what the task wants",
+            fix=f"mend its route or goal; `distrl tasks try SUITE{task.id.removeprefix(task.suite)}` shows every screen",
+        )
+    return played

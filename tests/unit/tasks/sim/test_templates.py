@@ -299,7 +299,7 @@ def test_a_template_that_this_phone_cannot_pose_leaves_its_turn_to_another() -> 
 
     suite = a_suite(never, counting("count"))
     assert {task.template for task in tasks_of(suite, "train", 6)} == {"count"}
-    with pytest.raises(TaskError, match="no template of small has an instance in the train split"):
+    with pytest.raises(TaskError, match="no instruction of small falls into the train split"):
         a_suite(never).task("train", 0)
 
 

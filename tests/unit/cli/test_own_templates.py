@@ -1,0 +1,91 @@
+"""What helps a person who writes templates: ids and changes while playing, ids that are taken back, wrong routes refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distrl.cli.main import main
+
+GOOD = """
+from distrl.devices.sim.apps.settings import CHOICES, PREFS
+from distrl.tasks.sim.templates import Draft, SimSuite, Templates, open_app, tap
+
+templates = Templates()
+
+
+@templates.add
+def ringtone(t: Draft) -> None:
+    melody, other = t.random.sample(CHOICES["sound"]["ringtone"][1], 2)
+    t.say(
+        f"Set the ringtone to {melody}",
+        f"Use {melody} as the call melody",
+        f"When someone calls, play {melody}",
+        f"I want to hear {melody} when the phone rings",
+        f"Ring with {melody} from now on",
+    )
+    t.given(PREFS, "ringtone", choice=other)
+    t.want(PREFS, "ringtone", choice=melody)
+    t.route(open_app("settings"), tap("section:sound"), tap("ringtone"), tap(f"option:{melody}"))
+
+
+def sounds(_settings: None) -> SimSuite:
+    return SimSuite("sounds", templates, sizes={"train": 6, "tune": 1, "test": 2})
+"""
+LOST = GOOD.replace('tap("ringtone"), ', 'tap("rington"), ')
+SHORT = GOOD.replace(', tap(f"option:{melody}")', "")
+TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a module in the current folder that holds the source of the test's parameter."""
+    name = f"own_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(request.param)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_ids_and_what_an_action_changed_are_shown_to_whoever_asks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = ["tasks", "try", "sim-general/test/00010", "--out", str(tmp_path)]
+    assert main([*task, "--ids"]) == 0
+    shown = capsys.readouterr().out
+    assert "id option:18:30" in shown
+    assert "record calendar.event/e8: {" in shown
+    assert "'time': '18:30'}" in shown
+    assert "showing calendar/event {'id': 'e8'}" in shown
+    assert main(task) == 0
+    plain = capsys.readouterr().out
+    assert " id option:" not in plain
+    assert "record calendar" not in plain
+
+
+@pytest.mark.parametrize("module", [GOOD], indirect=True)
+def test_an_id_that_is_shown_is_taken_back(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "show", f"{module}:sounds/test/1"]) == 0
+    shown = capsys.readouterr().out
+    id = shown.splitlines()[0]
+    assert id == f"{module}:sounds/test/00001"
+    assert main(["tasks", "show", id]) == 0
+    assert capsys.readouterr().out == shown
+    assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 0
+    assert "sounds: 6 train, 1 tune, 2 test tasks; oracle median 5 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("module", "why"), [(LOST, "cannot find 'rington'"), (SHORT, "fails: ")], indirect=["module"], ids=["lost", "short"]
+)
+def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts(
+    module: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["tasks", "list", "--suite", f"{module}:sounds"], [*TRAIN, f"{module}:sounds"]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert why in said
+        assert "sounds/" in said
+        assert len(said.splitlines()) <= 15
+        assert not (tmp_path / "runs").exists()

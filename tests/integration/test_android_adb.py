@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb import Adb, AdbConfig, find_adb
 from distrl.devices.android.health import check_all
 from distrl.devices.serve_sim.android import AndroidSettings
 from distrl.devices.serve_sim.server import ServedPhone
@@ -183,7 +183,7 @@ def test_the_list_of_devices_is_followed_as_phones_come_and_go(config: AdbConfig
 
 
 def _cli(config: AdbConfig, phone: ServedPhone, *words: str) -> subprocess.CompletedProcess[bytes]:
-    command = ["adb", "-P", str(config.port), "-s", phone.serial, *words]
+    command = [find_adb(), "-P", str(config.port), "-s", phone.serial, *words]
     return subprocess.run(command, capture_output=True, timeout=20, check=False)
 
 

@@ -109,6 +109,7 @@ def test_the_doctor_tries_each_device(config: AdbConfig, monkeypatch: pytest.Mon
 def test_without_adb_the_doctor_says_what_it_is_needed_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("ANDROID_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "adbutils", None)
     seen = doctor.attempt("adb", "", doctor._adb)
     assert seen.ok
     assert "devices.kind = android alone" in seen.seen

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -11,9 +10,10 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from distrl.config.schema import NO_PERTURBATIONS
-from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb import Adb, AdbConfig, find_adb
 from distrl.devices.serve_sim.android import AndroidSettings
 from distrl.devices.serve_sim.server import FaultSettings, ServedPhone, serve
+from distrl.errors import DeviceError
 
 NO_ADB = "no adb program: these tests drive simulated phones through the real one (Debian and Ubuntu: apt install adb)"
 CALM = AndroidSettings(perturbations=NO_PERTURBATIONS)
@@ -29,13 +29,15 @@ def free_port() -> int:
 @contextmanager
 def own_server() -> Iterator[AdbConfig]:
     """An adb server of this test alone, started by whoever first talks to it."""
-    if shutil.which("adb") is None:
+    try:
+        program = find_adb()
+    except DeviceError:
         pytest.skip(NO_ADB)
     config = AdbConfig(port=free_port())
     try:
         yield config
     finally:
-        subprocess.run(["adb", "-P", str(config.port), "kill-server"], timeout=20, check=False, capture_output=True)
+        subprocess.run([program, "-P", str(config.port), "kill-server"], timeout=20, check=False, capture_output=True)
 
 
 @asynccontextmanager

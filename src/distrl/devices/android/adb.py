@@ -8,6 +8,7 @@ machine it is started once by `adb start-server`. What a device does with a comm
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import socket
@@ -34,7 +35,8 @@ FIRST_BUFFER = 64 * 1024
 OUT, ERR, EXIT = 1, 2, 3
 """Packets of shell v2."""
 INSTALL = (
-    "install Android's platform-tools (Debian and Ubuntu: apt install adb), or give its path as devices.android.adb"
+    "install Android's platform-tools (Debian and Ubuntu: apt install adb; or pip install 'distrl[android]'), "
+    "or give its path as devices.android.adb"
 )
 
 
@@ -319,7 +321,7 @@ async def start_server(config: AdbConfig) -> None:
 
 def find_adb(program: str = "adb") -> str:
     """The path of the adb program; `DeviceError` with how to get it."""
-    found = shutil.which(program) or _in_sdk()
+    found = shutil.which(program) or _in_sdk() or _in_package()
     if not found:
         raise DeviceError(f"there is no program {program!r}", expected="the adb program", fix=INSTALL)
     return found
@@ -331,6 +333,16 @@ def _in_sdk() -> str:
             path = os.path.join(root, "platform-tools", "adb")
             if os.access(path, os.X_OK):
                 return path
+    return ""
+
+
+def _in_package() -> str:
+    """The program that the package adbutils brings along; nothing else of that package is used."""
+    spec = importlib.util.find_spec("adbutils")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        path = os.path.join(folder, "binaries", "adb")
+        if os.access(path, os.X_OK):
+            return path
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def test_without_adb_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("ANDROID_HOME", raising=False)
     monkeypatch.delenv("ANDROID_SDK_ROOT", raising=False)
+    monkeypatch.setitem(sys.modules, "adbutils", None)
     with pytest.raises(DeviceError, match="apt install adb"):
         find_adb()
     with pytest.raises(DeviceError, match="there is no program 'adb'"):
@@ -63,6 +65,13 @@ def test_adb_is_found_in_the_sdk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("ANDROID_HOME", str(tmp_path))
     assert find_adb() == str(tool)
+
+
+def test_adb_is_found_in_the_package_that_brings_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("ANDROID_HOME", raising=False)
+    monkeypatch.delenv("ANDROID_SDK_ROOT", raising=False)
+    assert find_adb().endswith("adbutils/binaries/adb")
 
 
 def test_a_server_elsewhere_is_not_started_from_here() -> None:

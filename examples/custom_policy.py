@@ -9,8 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from distrl.policies.base import Scores
-from distrl.policies.network_policy import NetworkPolicy
+from distrl.policies.base import NetworkPolicy, Scores
 from distrl.types import Decision, Finish, Swipe, Tap
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from distrl.errors import StoreError
 from distrl.experience.frames import FrameReader
+from distrl.policies import weights as weights_file
 from distrl.types import Action, Decision, Observation
 
 Encoded = TypeVar("Encoded")
@@ -107,3 +108,25 @@ class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
     """True in the learner, which reads the same screenshots again and again: caching them then pays."""
     seed: int = 0
     """Decides the first weights and the data augmentation."""
+
+
+class NetworkPolicy:
+    """What a `Policy` of your own with one network may inherit: no data augmentation, and all tensors of `network` are published and saved."""
+
+    network: nn.Module
+
+    def augment(self, encoded: Encoded) -> Encoded:
+        """No data augmentation."""
+        return encoded
+
+    def weights(self) -> dict[str, Tensor]:
+        """The network's tensors by name."""
+        return self.network.state_dict()
+
+    def dump(self) -> bytes:
+        """The weights as a safetensors file."""
+        return weights_file.dump(self.weights())
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
+        """Load weights of the same sizes."""
+        weights_file.restore(self.weights(), data, source=source, expected=f"weights of a {type(self).__name__}")

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from PIL import Image, ImageChops
 
-from distrl.devices.sim import city_map, covers, goods_art, picture_art, products, scenes
+from distrl.devices.sim import city_map, goods_art, picture_art, products, scenes
 from distrl.devices.sim.content_pools import CAPTIONS
 from distrl.devices.sim.paint import Canvas
 from distrl.devices.sim.pictograms import pictogram_mask
@@ -56,8 +56,8 @@ def test_a_photo_has_the_size_that_was_asked_for(size: tuple[int, int]) -> None:
 
 
 def test_covers_differ_by_name() -> None:
-    assert len({covers.cover(name, 32).tobytes() for name in "abcdefghijkl"}) > 5
-    assert covers.cover("Tidal", 77).size == (77, 77)
+    assert len({picture_art.cover(name, 32).tobytes() for name in "abcdefghijkl"}) > 5
+    assert picture_art.cover("Tidal", 77).size == (77, 77)
 
 
 # --- goods ----------------------------------------------------------------------------------------------------------

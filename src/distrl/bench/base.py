@@ -26,6 +26,7 @@ BENCHES = {
     "ablation": "learning.ablation",
     "adb": "system.adb",
     "collection": "system.collection",
+    "collection_sourced": "system.collection_sourced",
     "efficiency": "learning.efficiency",
     "faults": "system.faults",
     "first_run": "system.first_run",

@@ -70,12 +70,12 @@ NO_PERTURBATIONS = PerturbationConfig(popup_rate=0.0, slow_rate=0.0, update_rate
 class LatencyConfig(Section, frozen=True):
     """How long the simulated phones take."""
 
-    profile: Literal["instant", "emulator"] = "emulator"
-    """How long the phone takes: not at all, or as long as an Android emulator with its stalls and slow machines."""
+    profile: Literal["instant", "emulator", "digirl"] = "emulator"
+    """How long the phone takes: not at all; chosen delays with a heavy tail and stalls; or the fixed waits in the environment code of DigiRL and DistRL."""
     time_scale: Positive = 0.4
     """Multiplies every delay of the profile; 1 is real time."""
     stall_rate: Share = 0.002
-    """Chance that a step of an emulator stalls for many seconds."""
+    """Chance that a step of the profile emulator stalls for many seconds."""
     slow_machine_share: Share = 0.2
     """Share of the phones that sit on a machine half as fast."""
     slow_workers: FewOrNone = 0

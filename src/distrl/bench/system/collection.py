@@ -11,7 +11,8 @@ All three are real runs of the same code (`learner.mode`, `rollout.lockstep`) wi
 and updates per episode: 4 workers of 8 phones, for DigiRL's scheme rounds of two episodes per phone (both as in its
 settings), one worker on a machine half as fast. Phones are as slow as emulators, with their heavy tail and stalls, times
 `time_scale`, so that two cores are enough; the learner's time is not scaled. The learning rate is almost 0: updates take
-their usual time, but the policy does not change, so every scheme plays the same kind of episodes.
+their usual time, but the policy does not change, so every scheme plays the same kind of episodes. `collection_sourced` is the
+same on phones with the profile `digirl`, whose delays have a source.
 
 One window of each run is measured. It opens with the first version that is published after a round's worth of episodes, and
 closes with the first version that is published `window_s` later or more. So the start of processes, the warm start, the first
@@ -62,7 +63,6 @@ SETTINGS: dict[str, Value] = {
     "tasks.suite": "sim-start",
     "rollout.workers": WORKERS,
     "devices.per_worker": DEVICES_PER_WORKER,
-    "devices.sim.latency.profile": "emulator",
     "devices.sim.latency.time_scale": TIME_SCALE,
     "devices.sim.latency.slow_machine_share": 0.0,
     "devices.sim.latency.slow_workers": 1,
@@ -164,6 +164,8 @@ class CollectionFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The physical limit, from the runs of `async`."""
     learner_load: float
     """Share of its time that the learner would be busy if the fleet played at that limit."""
+    profile: str
+    """The delays of the phones: `devices.sim.latency.profile`."""
     time_scale: float
     round_episodes: int
     """Of `digirl_sync`."""
@@ -180,19 +182,24 @@ class CollectionFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> CollectionFigures:
     """Measure everything that `distrl bench collection` reports."""
+    return compare(options, "collection", "emulator")
+
+
+def compare(options: BenchOptions, bench: str, profile: str) -> CollectionFigures:
+    """The three schemes on phones with the delays of a profile; the plot is called like the bench."""
     seeds = num_seeds(options)
     check_matplotlib(options)
     window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
-    tried = try_rounds(QUICK_ROUNDS if options.quick else ROUNDS, window_s)
+    tried = try_rounds(QUICK_ROUNDS if options.quick else ROUNDS, window_s, profile)
     rounds = {"tuned_sync": max(tried, key=lambda length: tried[length])}
     found: dict[str, list[RunFigures]] = {name: [] for name in SCHEMES}
     for seed in range(seeds):
         for name in order(seed):
             log_progress(f"seed {seed + 1} of {seeds}: {name}")
-            found[name].append(measure(scheme_config(name, seed, rounds.get(name, ROUND)), window_s))
-    figures = combine(found, tried)
+            found[name].append(measure(scheme_config(name, seed, rounds.get(name, ROUND), profile), window_s))
+    figures = combine(found, tried, profile)
     if options.out is not None:
-        with plot_file(options.out, "collection") as axes:
+        with plot_file(options.out, bench) as axes:
             draw(figures, axes)
     return figures
 
@@ -215,19 +222,20 @@ def order(seed: int) -> list[str]:
     return list(SCHEMES) if seed % 2 == 0 else list(reversed(SCHEMES))
 
 
-def try_rounds(lengths: Sequence[int], window_s: float) -> dict[int, float]:
+def try_rounds(lengths: Sequence[int], window_s: float, profile: str) -> dict[int, float]:
     """Episodes per second of the barrier by the length of its rounds, with a seed of their own."""
     found = {}
     for number, length in enumerate(lengths):
         log_progress(f"length of the barrier's rounds, {number + 1} of {len(lengths)}: {length} episodes")
-        measured = measure(scheme_config("tuned_sync", TRIAL_SEED, length), window_s)
+        measured = measure(scheme_config("tuned_sync", TRIAL_SEED, length, profile), window_s)
         found[length] = measured.collected.episodes_per_s
     return found
 
 
-def scheme_config(name: str, seed: int, round_episodes: int = ROUND) -> Config:
+def scheme_config(name: str, seed: int, round_episodes: int = ROUND, profile: str = "emulator") -> Config:
     """The configuration of a run."""
-    return load_config(None, {**SETTINGS, **SCHEMES[name], "run.seed": seed, "learner.round_episodes": round_episodes})
+    chosen: dict[str, Value] = {"run.seed": seed, "learner.round_episodes": round_episodes}
+    return load_config(None, {**SETTINGS, **SCHEMES[name], **chosen, "devices.sim.latency.profile": profile})
 
 
 def measure(config: Config, window_s: float) -> RunFigures:
@@ -323,12 +331,12 @@ def counter_increase(window: Window, series: Series) -> float:
     return float(end - start)
 
 
-def combine(found: dict[str, list[RunFigures]], tried: dict[int, float]) -> CollectionFigures:
+def combine(found: dict[str, list[RunFigures]], tried: dict[int, float], profile: str) -> CollectionFigures:
     """Combine all runs; a speed-up is the mean ratio of runs with the same seed."""
     ratios = {name: _ratios(found["async"], found[name]) for name in BASELINES}
     ours = found["async"]
     limit = mean(one.collected.limit_episodes_per_s for one in ours)
-    config = scheme_config("async", 0)
+    config = scheme_config("async", 0, profile=profile)
     return CollectionFigures(
         devices=WORKERS * DEVICES_PER_WORKER,
         workers=WORKERS,
@@ -339,6 +347,7 @@ def combine(found: dict[str, list[RunFigures]], tried: dict[int, float]) -> Coll
         device_utilisation=mean(one.collected.device_utilisation for one in ours),
         limit_episodes_per_s=limit,
         learner_load=limit * mean(one.training_s_per_episode for one in ours),
+        profile=profile,
         time_scale=TIME_SCALE,
         round_episodes=ROUND,
         tuned_round_episodes=max(tried, key=lambda length: tried[length]),
@@ -386,4 +395,5 @@ def draw(figures: CollectionFigures, axes: Axes) -> None:
     busy = [f"{words}\ndevices {figures.schemes[name].device_utilisation:.0%} busy" for name, words in names.items()]
     axes.set_xticks(range(3), busy)
     axes.set(ylabel="episodes per second")
-    axes.set_title(f"{figures.devices} phones, {figures.workers} workers, time × {figures.time_scale:g}")
+    fleet = f"{figures.devices} phones, {figures.workers} workers"
+    axes.set_title(f"{fleet}, delays of the profile {figures.profile}, time × {figures.time_scale:g}")

@@ -17,7 +17,7 @@ from distrl.config.schema import FaultConfig, LatencyConfig, PerturbationConfig,
 from distrl.devices.base import Capture, Clock, Fleet, Performed, Sleep, TimeScales
 from distrl.devices.sim import phone
 from distrl.devices.sim.apps import INCIDENTAL
-from distrl.devices.sim.conditions import LONG_EPISODE_S, LONGEST_ACTION_S, Fault, Faults, Latency, time_scale
+from distrl.devices.sim.conditions import DELAYS, Fault, Faults, Latency, time_scale
 from distrl.devices.sim.layout import WIDTH, Screen, elements_of
 from distrl.devices.sim.state import Contents, PhoneState, end_state
 from distrl.devices.sim.world import start_state
@@ -211,14 +211,14 @@ def capture_of(state: PhoneState, *, width_px: int = WIDTH) -> Capture:
 
 def time_scales(latency: LatencyConfig) -> TimeScales:
     """The deadlines of a simulated phone: those of an emulator, at the pace of the simulation."""
-    scale = time_scale(latency)
-    step_s = max(SHORTEST_DEADLINE_S, scale * LONGEST_ACTION_S)
+    scale, delays = time_scale(latency), DELAYS[latency.profile]
+    step_s = max(SHORTEST_DEADLINE_S, scale * delays.longest_action_s)
     return TimeScales(
         boot_s=step_s,
         reset_s=step_s,
         step_s=step_s,
         restart_s=60.0,
-        episode_s=max(SHORTEST_EPISODE_S, scale * LONG_EPISODE_S),
+        episode_s=max(SHORTEST_EPISODE_S, scale * delays.long_episode_s),
         backoff_s=0.5 * (scale or FASTEST_SCALE),
     )
 

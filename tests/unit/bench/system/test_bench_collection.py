@@ -124,7 +124,9 @@ def test_a_speed_up_is_the_mean_of_the_ratios_of_runs_with_the_same_seed() -> No
             "tuned_sync": [collected(4.0), replace(collected(8.0), restarts=1)],
         },
         tried={64: 3.0, 128: 4.5, 256: 4.0},
+        profile="digirl",
     )
+    assert figures.profile == "digirl"
     assert (figures.tuned_round_episodes, figures.rounds_tried["256"]) == (128, 4.0)
     assert figures.speedup_vs_digirl_sync == pytest.approx(4.5)
     assert figures.speedup_vs_tuned_sync == pytest.approx((2.0 + 1.25) / 2)
@@ -138,6 +140,11 @@ def test_a_speed_up_is_the_mean_of_the_ratios_of_runs_with_the_same_seed() -> No
     assert ours.episodes_per_device_s == pytest.approx(9.0 / (WORKERS * DEVICES_PER_WORKER))
     assert ours.share_of_limit == pytest.approx((0.8 + 10 / 12) / 2)
     assert ours.steps_per_episode == pytest.approx(6.0)
+
+
+def test_sourced_delays_are_all_that_the_second_comparison_has_instead() -> None:
+    chosen, sourced = (flatten(scheme_config("tuned_sync", 3, ROUND, profile)) for profile in ("emulator", "digirl"))
+    assert {key for key in chosen if chosen[key] != sourced[key]} == {"devices.sim.latency.profile"}
 
 
 def test_the_schemes_differ_in_nothing_but_their_scheme() -> None:
@@ -279,7 +286,7 @@ def test_the_best_length_of_a_round_is_measured_and_every_scheme_with_every_seed
 def test_one_seed_has_no_spread_and_is_drawn_all_the_same(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     found = {"async": [collected(8.0)], "digirl_sync": [collected(2.0)], "tuned_sync": [collected(4.0)]}
-    figures = combine(found, {ROUND: 4.0})
+    figures = combine(found, {ROUND: 4.0}, "emulator")
     assert figures.speedup_spread["digirl_sync"] == (4.0, 4.0)
     with plot_file(tmp_path, "one") as axes:
         collection.draw(figures, axes)

@@ -8,7 +8,7 @@ from statistics import mean, median
 import pytest
 
 from distrl.config.schema import FaultConfig, LatencyConfig
-from distrl.devices.sim.conditions import LONG_EPISODE_S, LONGEST_ACTION_S, Fault, Faults, Latency, time_scale
+from distrl.devices.sim.conditions import DIGIRL, EMULATOR, Fault, Faults, Latency, time_scale
 
 
 def emulator(device: str = "phone-0", seed: int = 0, **changes: float) -> Latency:
@@ -84,11 +84,22 @@ def test_the_time_scale_of_an_instant_phone_is_zero():
 
 def test_hardly_an_action_takes_longer_than_the_longest_and_a_usual_episode_fits_into_a_long_one():
     slow = emulator(slow_machine_share=1.0, stall_rate=0.5)
-    late = [seconds for seconds in actions(slow) if seconds > LONGEST_ACTION_S]
+    late = [seconds for seconds in actions(slow) if seconds > EMULATOR.longest_action_s]
     assert len(late) < 0.02 * 20_000, "no more than the far end of the tail"
     usual = emulator(slow_machine_share=1.0)
     episodes = [usual.reset_s() + sum(actions(usual, 35)) for _ in range(200)]
-    assert mean(episodes) == pytest.approx(LONG_EPISODE_S, rel=0.05)
+    assert mean(episodes) == pytest.approx(EMULATOR.long_episode_s, rel=0.05)
+
+
+def test_the_waits_of_digirl_are_fixed_and_nothing_stalls():
+    settings = LatencyConfig(profile="digirl", time_scale=0.5, stall_rate=1.0, slow_machine_share=0.0)
+    phone = Latency(settings, device="phone-0", seed=0)
+    assert actions(phone, 100) == pytest.approx([0.5 * DIGIRL.action_mean_s] * 100)
+    assert DIGIRL.action_mean_s == pytest.approx(5.0, abs=0.01)
+    resets = [phone.reset_s() for _ in range(500)]
+    assert 10.0 <= min(resets) < 10.5
+    assert 17.0 < max(resets) <= 17.5
+    assert DIGIRL.longest_action_s >= 2 * DIGIRL.reset_s[1]
 
 
 def test_an_outage_lasts_between_two_and_ten_seconds():

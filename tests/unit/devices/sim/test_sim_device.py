@@ -14,7 +14,7 @@ from distrl.cli.episode import random_agent
 from distrl.config.schema import NO_PERTURBATIONS, FaultConfig, LatencyConfig, PerturbationConfig, SimConfig
 from distrl.devices.base import Device, Fleet, SavesState
 from distrl.devices.sim import phone, render
-from distrl.devices.sim.conditions import LONG_EPISODE_S, LONGEST_ACTION_S
+from distrl.devices.sim.conditions import DELAYS
 from distrl.devices.sim.device import (
     FOREVER_S,
     SHORTEST_DEADLINE_S,
@@ -374,8 +374,8 @@ def test_a_phone_without_a_task_has_no_state_to_save():
 
 
 def test_an_emulator_in_real_time_may_take_as_long_as_its_worst_action_and_a_long_episode():
-    times = time_scales(EMULATOR)
-    assert (times.step_s, times.episode_s, times.backoff_s) == (LONGEST_ACTION_S, LONG_EPISODE_S, 0.5)
+    times, slow = time_scales(EMULATOR), DELAYS["emulator"]
+    assert (times.step_s, times.episode_s, times.backoff_s) == (slow.longest_action_s, slow.long_episode_s, 0.5)
     assert (times.boot_s, times.reset_s, times.restart_s) == (times.step_s, times.step_s, 60.0)
 
 

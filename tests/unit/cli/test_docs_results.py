@@ -144,13 +144,27 @@ def parts() -> list[str]:
     ]
 
 
+def exact(row: list[float]) -> float:
+    """A share of `n` tasks, from its value rounded to four digits."""
+    value, _, _, n = row
+    return round(value * n) / n
+
+
 def models() -> list[str]:
     vlm, runs = kept("vlm"), [kept(name) for name in ("smollm2", "smollm2_600", "pixel")]
-    small, large = vlm["by_batch"]
+    (small, large), whole = vlm["by_batch"], kept("smollm2_general")
+    *cloned, pixel = (f"{percent(one['success_before'][0])} · **{percent(one['success_after'][0])}**" for one in runs)
+    seen, unseen = (
+        f"{100 * exact(whole[f'{which}_templates_before']):.1f} → {percent(exact(whole[f'{which}_templates_after']))}"
+        for which in ("seen", "unseen")
+    )
     return [
         *(beside(one["decisions_per_s"], one["stock_decisions_per_s"]) for one in (small, large)),
         beside(vlm["train_samples_per_s"], vlm["stock_train_samples_per_s"]),
-        *(f"{percent(one['success_before'][0])} · **{percent(one['success_after'][0])}**" for one in runs),
+        *cloned,
+        f"{percent(whole['success_before'][0])} · {percent(whole['success_after'][0])}",
+        f"{seen} · {unseen}",
+        pixel,
     ]
 
 

@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from distrl.cli.main import console, print_json
+from distrl.cli import emulators
+from distrl.cli.main import console, print_json, real_number, whole_number
 from distrl.config.load import load_config
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb
@@ -20,12 +21,15 @@ from distrl.devices.android.phone import Phone, adb_config
 from distrl.errors import DeviceError, UsageError
 
 TAKES_CONFIG = True
-FIRST_PORT = 6100
+FIRST_PORT, LAST_PORT = 6100, 65535
+MOST_PHONES = 1000
+"""Of one process: each holds a port and a screen."""
+MOST_PIXELS = 10_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare `list`, `show`, `check`, `tap` and `serve-sim`."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|tap|serve-sim")
+    """Declare `list`, `show`, `check`, `tap`, `emulators` and `serve-sim`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|tap|emulators|serve-sim")
     made = {
         "list": "the devices that adb knows, whatever their state",
         "show": "a screenshot with a box around each element",
@@ -39,20 +43,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parsers["show"].add_argument("--out", type=Path, metavar="FILE", help="where the PNG goes (SERIAL.png)")
     parsers["check"].add_argument("serials", nargs="*", metavar="SERIAL", help="these alone (all)")
     for axis in ("x", "y"):
-        parsers["tap"].add_argument(axis, type=int, metavar=axis.upper(), help="in pixels from the top left")
+        pixels = whole_number(axis.upper(), 0, MOST_PIXELS, 100)
+        parsers["tap"].add_argument(axis, type=pixels, metavar=axis.upper(), help="in pixels from the top left")
     _configure_serving(parsers["serve-sim"])
     for each in parsers.values():
         each.add_argument("--config", type=Path, metavar="CONFIG.toml", help="take [devices.android] from this file")
         each.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    emulators.configure(actions.add_parser("emulators", help=emulators.HELP, allow_abbrev=False))
 
 
 def _configure_serving(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, default=1, metavar="N", help="how many phones (1)")
-    parser.add_argument("--first-port", type=int, default=FIRST_PORT, metavar="P", help=f"of the first phone; 0: any ({FIRST_PORT})")  # fmt: skip
-    parser.add_argument("--width", type=int, default=1080, metavar="PX", help="of the screen (1080)")
-    parser.add_argument("--height", type=int, default=0, metavar="PX", help="of the screen (twice the width)")
+    numbers = {  # flag: least, most, default, name, help
+        "--count": (1, MOST_PHONES, 1, "N", "how many phones (1)"),
+        "--first-port": (0, LAST_PORT, FIRST_PORT, "P", f"of the first phone; 0: any ({FIRST_PORT})"),
+        "--width": (48, 4320, 1080, "PX", "of the screen (1080)"),
+        "--height": (0, MOST_PIXELS, 0, "PX", "of the screen; 0: twice the width (0)"),
+    }
+    for flag, (least, most, default, name, text) in numbers.items():
+        number = whole_number(flag, least, most, default)
+        parser.add_argument(flag, type=number, default=default, metavar=name, help=text)
+    share = real_number("--fault-rate", 0.0, 1.0, 0.05)
+    parser.add_argument("--fault-rate", type=share, default=0.0, metavar="SHARE", help="chance per command that it fails (0)")  # fmt: skip
     parser.add_argument("--connect", action="store_true", help="connect the adb server to them")
-    parser.add_argument("--fault-rate", type=float, default=0.0, metavar="SHARE", help="chance per command that it fails (0)")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         return asyncio.run(_check(args, settings))
     if args.action == "tap":
         return asyncio.run(_tap(args, settings))
+    if args.action == "emulators":
+        return emulators.run(args, settings)
     asyncio.run(_serve(args, settings))
     return 0
 
@@ -129,16 +143,28 @@ async def _tap(args: argparse.Namespace, settings: AndroidConfig) -> int:
     return 0
 
 
+def _check_serving(args: argparse.Namespace) -> None:
+    """`UsageError` where numbers that are fine alone do not fit together."""
+    if args.height and args.height < 2 * args.width:
+        raise UsageError(
+            f"--width {args.width} --height {args.height} does not fit",
+            expected="a screen at least twice as high as wide",
+            fix=f"--width {args.width} --height {2 * args.width}",
+        )
+    last = args.first_port + args.count - 1
+    if args.first_port and last > LAST_PORT:
+        raise UsageError(
+            f"--first-port {args.first_port} --count {args.count} needs ports up to {last}",
+            expected=f"ports up to {LAST_PORT}",
+            fix=f"--first-port {LAST_PORT + 1 - args.count}, or --first-port 0 for any that are free",
+        )
+
+
 async def _serve(args: argparse.Namespace, settings: AndroidConfig) -> None:
     from distrl.devices.serve_sim.android import AndroidSettings
     from distrl.devices.serve_sim.server import FaultSettings, serve
 
-    if not (args.count >= 1 and 48 <= args.width <= 4320 and (args.height == 0 or args.height >= 2 * args.width)):
-        raise UsageError(
-            f"--count {args.count} --width {args.width} --height {args.height} does not fit",
-            expected="1 phone or more, 48 to 4320 pixels wide, at least twice as high as wide",
-            fix="--count 4 --width 1080 --height 2400",
-        )
+    _check_serving(args)
     try:
         phones = await serve(
             args.count,

@@ -89,6 +89,9 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("simulated phone", "reinstall: " + install, _phone)
     yield attempt("drawing", "reinstall Pillow: " + install, _drawing)
     yield attempt("adb", "install Android's platform-tools", _adb)
+    yield attempt("emulator program", "install Android's SDK", _emulator_program)
+    yield attempt("KVM", "turn virtualisation on", _kvm)
+    yield attempt("android sdk", "install Android's SDK", _android_sdk)
     yield attempt("android devices", "distrl devices check", _android_devices)
     yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
 
@@ -212,14 +215,38 @@ def _drawing() -> str:
 
 
 def _adb() -> str:
-    """The program, and what emulators need; neither is needed for simulated phones."""
     from distrl.config.schema import AndroidConfig
-    from distrl.devices.android.health import adb_version, emulator_support
+    from distrl.devices.android.health import adb_version
 
+    return _unless_missing(lambda: adb_version(AndroidConfig()), "devices.kind = android")
+
+
+def _unless_missing(probe: Probe, needed_for: str) -> str:
+    """What a probe sees; what is missing fails nobody who does not need it, and is told with its fix all the same."""
     try:
-        return f"{adb_version(AndroidConfig())}; {emulator_support()}"
+        return probe()
     except DeviceError as error:
-        return f"{error.seen}: needed for devices.kind = android alone; {error.fix}"
+        return f"{error.seen}: needed for {needed_for} alone; {error.fix}"
+
+
+def _emulator_program() -> str:
+    from distrl.config.schema import AndroidConfig
+    from distrl.devices.android.health import emulator_program
+
+    return _unless_missing(lambda: emulator_program(AndroidConfig()), "emulators")
+
+
+def _kvm() -> str:
+    from distrl.devices.android.sdk import check_kvm
+
+    return _unless_missing(check_kvm, "emulators")
+
+
+def _android_sdk() -> str:
+    from distrl.config.schema import AndroidConfig
+    from distrl.devices.android.health import sdk_content
+
+    return _unless_missing(lambda: sdk_content(AndroidConfig()), "emulators")
 
 
 def _android_devices() -> str:

@@ -2,21 +2,26 @@
 
 After an action it waits until the screen has settled, by comparing pictures, instead of sleeping for a fixed time.
 Picture and hierarchy belong to the same moment: a picture is taken before and after the hierarchy, and where the two
-differ, all of it is taken again. Its name is its serial, which every role of a run shares.
+differ, all of it is taken again. Its name is its serial, or that of its AVD where it is an emulator that is started here:
+every role of a run shares it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, devices_now
+from distrl.devices.android.emulator import RECONNECT_S, SNAPSHOT_S, Emulator, Remedy, check_startable, emulator_names
 from distrl.devices.android.hierarchy import Hierarchy, NoHierarchy, parse
 from distrl.devices.android.phone import Phone, adb_config
 from distrl.devices.android.quoting import CannotType, Typing, clearing_command, typing_commands
@@ -30,6 +35,7 @@ from distrl.devices.android.screen import (
     read_png,
     read_raw,
 )
+from distrl.devices.android.sdk import CREATE_S
 from distrl.devices.base import Capture, Clock, Device, Fleet, Performed, Sleep, TimeScales
 from distrl.errors import ConfigError, CorruptFrame, DeviceError, TaskError
 from distrl.types import (
@@ -53,6 +59,7 @@ from distrl.types import (
 
 TIMES = TimeScales(boot_s=180.0, reset_s=90.0, step_s=60.0, restart_s=240.0, episode_s=900.0, backoff_s=1.0)
 """An emulator boots cold in about two minutes; a hierarchy takes Android a second or two, up to ten where the screen moves."""
+log = logging.getLogger("distrl.devices")
 KEY_CODES = {"back": 4, "home": 3, "enter": 66}
 LONG_PRESS_MS, SWIPE_MS = 800, 300
 LOOK_AGAIN_S = 0.1
@@ -76,10 +83,12 @@ class AndroidDevice:
         settings: AndroidConfig,
         adb: Adb | None = None,
         *,
+        emulator: Emulator | None = None,
         sleep: Sleep = asyncio.sleep,
         clock: Clock = time.monotonic,
     ) -> None:
-        self.name, self.times, self._settings = serial, TIMES, settings
+        self.name, self._settings, self._emulator = serial, settings, emulator
+        self.times = TIMES if emulator is None else _times_of_emulator(settings)
         self.phone = Phone(serial, settings, adb, sleep=sleep)
         """What can be asked of it besides: apps, settings, its log."""
         self._sleep, self._clock = sleep, clock
@@ -92,17 +101,15 @@ class AndroidDevice:
         self._read_at_s = 0.0
         self._picture_bytes = 64 * 1024
         self._restarts_in_a_row = 0
-        self.unsettled = 0
-        """Times that the screen kept changing until `settle_s` was over."""
+        self.unsettled = self.mismatched = 0
+        """Times that the screen kept changing until `settle_s` was over, and captures whose elements and picture are of
+        different moments since it changed all the while."""
 
     # the device protocol
 
     async def reset(self, task: Task) -> None:
         """Bring the phone to the start of `task`; `TaskError` for a set-up that no phone over ADB understands."""
-        if not self._ready:
-            await self.phone.come_online()
-            self._typing = await self.phone.choose_keyboard()
-            self._ready = True
+        await self._get_ready()
         self._task, self._glance, self._hierarchy = task, None, None
         match task.setup:
             case SimSetup():
@@ -117,6 +124,19 @@ class AndroidDevice:
                 )
         await self._settle()
         self._restarts_in_a_row = 0
+
+    async def _get_ready(self) -> None:
+        """An emulator is started where it does not run, and goes back to its snapshot where the settings say so."""
+        if self._emulator is not None:
+            if not self._ready:
+                self.phone.serial = await self._emulator.start()
+            if self._settings.emulator.reset == "snapshot":
+                self._ready = False
+                await self._emulator.load_snapshot()
+        if not self._ready:
+            await self.phone.come_online()
+            self._typing = await self.phone.choose_keyboard()
+            self._ready = True
 
     async def capture(self, *, screenshot: bool) -> Capture:
         """Picture and elements of the same moment; without a picture, the elements alone."""
@@ -138,7 +158,7 @@ class AndroidDevice:
                 break
             before = self._glance
         else:
-            self.unsettled += 1
+            self._tell_mismatch()
         return await self._capture_of(frame, self._hierarchy, screenshot=True)
 
     async def perform(self, action: Action) -> Performed:
@@ -182,26 +202,41 @@ class AndroidDevice:
         return await self.phone.read_state(self._task.check) if isinstance(self._task.check, AndroidCheck) else None
 
     async def restart(self) -> None:
-        """Reconnect, or reboot after several losses in a row, and wait until the phone answers."""
+        """Reconnect, or reboot after several losses in a row, and wait until the phone answers.
+
+        An emulator goes back to its snapshot in between, and is started again where it is gone.
+        """
         self._ready, self._task, self._glance, self._hierarchy = False, None, None, None
-        self._restarts_in_a_row += 1
-        reboot_after = self._settings.reboot_after
-        rebooting = reboot_after > 0 and self._restarts_in_a_row > reboot_after
-        await self.phone.reconnect()
-        if rebooting:
-            self._restarts_in_a_row = 0
-            await self.phone.reboot()
+        remedy = self._next_remedy()
+        if self._emulator is not None:
+            self.phone.serial = await self._emulator.recover(remedy)
+        else:
+            await self.phone.reconnect()
+            if remedy == "cold_boot":
+                await self.phone.reboot()
         await self.phone.come_online()
         await self._keep_log()
 
+    def _next_remedy(self) -> Remedy:
+        """What this restart tries: stronger with each loss in a row, then from the beginning."""
+        self._restarts_in_a_row += 1
+        if 0 < self._settings.reboot_after < self._restarts_in_a_row:
+            self._restarts_in_a_row = 0
+            return "cold_boot"
+        return "reconnect" if self._restarts_in_a_row == 1 else "snapshot"
+
     async def close(self) -> None:
-        """Nothing is held: every call has a connection of its own."""
+        """Every call has a connection of its own, so that nothing is held but an emulator that was started."""
         self._glance = self._hierarchy = None
+        if self._emulator is not None:
+            await self._emulator.close()
 
     # set-ups and states
 
     async def _reset_simulated(self, task: Task) -> None:
-        await self.phone.adb.push(self.name, msgspec.json.encode(task), TASK_FILE, deadline_s=self._settings.call_s)
+        await self.phone.adb.push(
+            self.phone.serial, msgspec.json.encode(task), TASK_FILE, deadline_s=self._settings.call_s
+        )
         done = await self.phone.shell(f"cmd distrl reset {TASK_FILE}")
         if done.exit_code == NO_SERVICE or b"Can't find service" in done.stderr + done.stdout:
             raise TaskError(
@@ -239,12 +274,22 @@ class AndroidDevice:
             app=hierarchy.package if hierarchy else "",
         )
 
+    def _tell_mismatch(self) -> None:
+        """Count it, and tell the first time: elements that are not on the picture mislead whoever reads both."""
+        self.mismatched += 1
+        if self.mismatched == 1:
+            log.warning(
+                "%s: the screen never rests, so picture and elements are of different moments: turn animations off, or "
+                "devices.android.elements = false",
+                self.name,
+            )
+
     async def _take_picture(self) -> Frame:
         """The screen; one that comes damaged is taken once more."""
         png, problem = self._settings.transfer == "png", CorruptFrame("no picture")
         for _ in range(PICTURE_TRIES):
             data = await self.phone.adb.exec_out(
-                self.name,
+                self.phone.serial,
                 "screencap -p" if png else "screencap",
                 deadline_s=self._settings.call_s,
                 size_hint=self._picture_bytes,
@@ -344,9 +389,11 @@ def _pixels(x: float, y: float, size: tuple[int, int]) -> str:
 def make_devices(settings: AndroidConfig, fleet: Fleet) -> list[Device]:
     """The phones of one role. Workers share the serials out among themselves; an evaluation may use all of them.
 
-    Names are serials, so that a lease across processes keeps a phone from being driven by two.
+    Names are serials, and AVDs of emulators that are started here, so that a lease across processes keeps a phone from being
+    driven by two. An emulator is started by the first who has its lease.
     """
-    serials = list(settings.serials) or _connected(settings)
+    avds = emulator_names(settings)
+    serials = [*settings.serials, *avds] or _connected(settings)
     own = settings.evaluation_serials
     if fleet.purpose == "evaluation":
         serials = list(own) or serials
@@ -359,8 +406,35 @@ def make_devices(settings: AndroidConfig, fleet: Fleet) -> list[Device]:
             expected=f"a device for each of {len(fleet.workers) or 1} worker(s)",
             fix="adb devices -l; devices.android.serials names them; or fewer rollout.workers",
         )
+    chosen = serials[: fleet.count]
+    _check_emulators(settings, [name for name in chosen if name in avds])
     adb = Adb(adb_config(settings))
-    return [cast(Device, AndroidDevice(serial, settings, adb)) for serial in serials[: fleet.count]]
+    emulators = {name: Emulator(name, settings, adb) for name in chosen if name in avds}
+    return [cast(Device, AndroidDevice(name, settings, adb, emulator=emulators.get(name))) for name in chosen]
+
+
+def _check_emulators(settings: AndroidConfig, avds: list[str]) -> None:
+    """`DeviceError` for what no restart would mend, such as no emulator program, before anything is played."""
+    if not avds:
+        return
+
+    async def check() -> None:
+        await check_startable(settings, Adb(adb_config(settings)), avds)
+
+    # In a thread of its own: a loop may run in this one.
+    with ThreadPoolExecutor(1, thread_name_prefix="emulators") as thread:
+        thread.submit(lambda: asyncio.run(check())).result()
+
+
+def _times_of_emulator(settings: AndroidConfig) -> TimeScales:
+    """With time to create, boot and save a snapshot, or to load one in vain and boot cold."""
+    boot_s = settings.emulator.boot_s
+    return replace(
+        TIMES,
+        boot_s=CREATE_S + boot_s + SNAPSHOT_S,
+        reset_s=TIMES.reset_s + (SNAPSHOT_S + RECONNECT_S) * (settings.emulator.reset == "snapshot"),
+        restart_s=TIMES.restart_s + boot_s + SNAPSHOT_S,
+    )
 
 
 def _connected(settings: AndroidConfig) -> list[str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import time
 from io import BytesIO
-from pathlib import Path
 
 import msgspec
 from PIL import Image, ImageDraw
@@ -17,6 +15,7 @@ from distrl.devices.android.adb import Adb, Listed, find_adb
 from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.phone import adb_config
 from distrl.devices.android.screen import is_black
+from distrl.devices.android.sdk import find_sdk
 from distrl.devices.base import Capture
 from distrl.errors import DeviceError, DistrlError
 
@@ -81,15 +80,27 @@ async def _try(device: AndroidDevice, settings: AndroidConfig) -> str:
     await device.phone.tap(0, 0)  # the corner of the status bar, where nothing is
     tap_ms = 1000 * (time.perf_counter() - began)
     shown = f"{len(capture.elements)} elements" if settings.elements else "no elements asked for"
+    if device.mismatched:
+        shown += " of another moment than the picture, since the screen never rests"
     return f"{capture.width_px}×{capture.height_px}, {shown}, captured in {took_ms:.0f} ms, tapped in {tap_ms:.1f} ms"
 
 
-def emulator_support() -> str:
-    """Whether emulators could run here: KVM and the SDK. They are not needed for phones."""
-    kvm = Path("/dev/kvm")
-    usable = "usable" if os.access(kvm, os.R_OK | os.W_OK) else "not allowed for you" if kvm.exists() else "not there"
-    root = os.environ.get("ANDROID_HOME") or os.environ.get("ANDROID_SDK_ROOT")
-    return f"KVM {usable}; SDK {root or 'not set (ANDROID_HOME)'}: needed for emulators alone"
+def emulator_program(settings: AndroidConfig) -> str:
+    """Path and version of the emulator program, which is run for it; `DeviceError` where there is none."""
+    sdk = find_sdk(settings.emulator)
+    return f"{sdk.emulator}, {asyncio.run(sdk.version())}"
+
+
+def sdk_content(settings: AndroidConfig) -> str:
+    """What the SDK has to make emulators from, and those that are made; `DeviceError` where there is no SDK."""
+    sdk = find_sdk(settings.emulator)
+    avds = asyncio.run(sdk.avds())
+    images = ", ".join(sdk.images()) or "no system image (sdkmanager 'system-images;android-34;google_apis;x86_64')"
+    manager = (
+        "" if sdk.avdmanager else "; no avdmanager, so that no AVD can be made (sdkmanager 'cmdline-tools;latest')"
+    )
+    shown = f"AVDs {', '.join(avds)}" if avds else "no AVD"
+    return f"{sdk.root}: {images}; {shown}{manager}"
 
 
 def draw_boxes(capture: Capture) -> bytes:

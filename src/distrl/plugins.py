@@ -38,6 +38,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "sim": "distrl.devices.sim.device:make_devices",
     },
     "suites": {
+        "list": "distrl.tasks.lists:ListSuite",
         "sim-start": "distrl.tasks.sim.suites:sim_start",
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",
         "sim-general": "distrl.tasks.sim.suites:sim_general",
@@ -46,6 +47,8 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "judges": {
         "android": "distrl.tasks.android:AndroidJudge",
         "auto": "distrl.tasks.judges:AutoJudge",
+        "ensemble": "distrl.tasks.ensemble:EnsembleJudge",
+        "model": "distrl.tasks.model_judge:ModelJudge",
         "reward": "distrl.tasks.judges:RewardJudge",
         "sim": "distrl.tasks.sim.judge:SimJudge",
     },

@@ -268,6 +268,13 @@ class AndroidCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             raise nothing_to_check("an AndroidCheck without settings, packages, files and activity")
 
 
+class ModelCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
+    """A vision-language model says from the last screens whether the instruction was carried out."""
+
+    criterion: str = ""
+    """What must be seen at the end, in words; empty: the instruction says it."""
+
+
 class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data that a judge of your own understands."""
 
@@ -278,7 +285,7 @@ class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise nothing_to_check("a CustomCheck without values")
 
 
-Check = SimCheck | RewardCheck | AndroidCheck | CustomCheck
+Check = SimCheck | RewardCheck | AndroidCheck | ModelCheck | CustomCheck
 """How the outcome of a task is judged. Something to check is always there: nothing would make every claim a success."""
 
 
@@ -286,8 +293,9 @@ def nothing_to_check(seen: str) -> TaskError:
     """The refusal of a task whose outcome nobody could judge."""
     return TaskError(
         f"{seen} has nothing to check",
-        expected="a condition on the end state, a reward of the device, or data for a judge of your own",
-        fix="give the task a check: SimCheck(wants=...), RewardCheck(), AndroidCheck(...) or CustomCheck(values={...})",
+        expected="a condition on the end state, a reward of the device, a model's verdict, or data for a judge of your own",
+        fix="give the task a check: SimCheck(wants=...), RewardCheck(), AndroidCheck(...), ModelCheck() or "
+        "CustomCheck(values={...})",
     )
 
 

@@ -31,6 +31,7 @@ BENCHES = {
     "faults": "system.faults",
     "first_run": "system.first_run",
     "fixed_seed": "learning.fixed_seed",
+    "judge": "system.judge",
     "kills": "system.kills",
     "replay": "system.replay",
     "sim": "system.sim",

@@ -28,6 +28,9 @@ Source = Literal["default", "file", "flag"]
 NOT_HASHED = ("run.root", "run.name", "telemetry.sinks")
 """Where a run lives, what it is called and who reads its metrics change nothing about it."""
 
+READ_ALSO_BY = {"judge.model": ("auto", "ensemble")}
+"""Tables of one kind that other kinds read too, because they make use of it."""
+
 READY = Path("configs")
 """Where ready runs lie, seen from the folder of this project or of the installed package."""
 
@@ -85,9 +88,20 @@ def _of_another_kind(key: str, values: Mapping[str, SettingValue]) -> str:
     """The kind whose table a key or section is in, where that is not the chosen one; empty: it may be set."""
     section, _, rest = key.partition(".")
     table = rest.partition(".")[0]
-    if table not in kind_tables().get(section, ()):
+    if table not in _tables(section):
         return ""
-    return "" if table == values[f"{section}.kind"] else table
+    chosen = values[_chooser(section)]
+    return "" if chosen == table or chosen in READ_ALSO_BY.get(f"{section}.{table}", ()) else table
+
+
+def _tables(section: str) -> tuple[str, ...]:
+    """The tables of a section that belong to one kind each."""
+    return ("list",) if section == "tasks" else kind_tables().get(section, ())
+
+
+def _chooser(section: str) -> str:
+    """The setting that chooses among them."""
+    return "tasks.suite" if section == "tasks" else f"{section}.kind"
 
 
 def _refuse_other_kinds(values: Mapping[str, SettingValue], sources: Mapping[str, Source]) -> None:
@@ -95,11 +109,14 @@ def _refuse_other_kinds(values: Mapping[str, SettingValue], sources: Mapping[str
     for key, source in sources.items():
         table = "" if source == "default" else _of_another_kind(key, values)
         section = key.partition(".")[0]
+        if table == "list" and values[key] == settings()[key].default:
+            continue  # nothing is ignored by not reading it
         if table:
+            chooser = _chooser(section)
             raise ConfigError(
-                f"{key} is read by {table} alone, and {section}.kind is {values[f'{section}.kind']}",
+                f"{key} is read by {table} alone, and {chooser} is {values[chooser]}",
                 expected=f"settings of [{section}], and of the kind that is chosen",
-                fix=f"leave {key} out, or --{section}.kind {table}",
+                fix=f"leave {key} out, or --{chooser} {table}",
             )
         built_in = section in kind_tables() and values[f"{section}.kind"] in kind_tables()[section]
         if built_in and key.startswith(f"{section}.options."):

@@ -10,6 +10,11 @@ from distrl.config.schema import Config
 from distrl.errors import ConfigError
 from distrl.plugins import BUILT_IN
 
+HEARTBEATS_IN_SILENCE = 3
+"""Heartbeats that fit into `runtime.silent_after_s`, at least: on a busy machine one of them may be late."""
+MOST_PHONES = 100_000
+"""Of all workers together."""
+
 
 def reads_screenshots(config: Config) -> bool:
     """Whether the policy of this run reads screenshots; one of your own may where they are kept."""
@@ -37,6 +42,7 @@ def check(config: Config) -> Config:
     _check_failing_phone(config)
     _check_groups(config)
     _check_silence(config)
+    _check_fleet(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -60,13 +66,24 @@ def _check_groups(config: Config) -> None:
 def _check_silence(config: Config) -> None:
     """Raise where healthy roles would be taken for silent ones."""
     runtime = config.runtime
-    if runtime.heartbeat_s >= runtime.silent_after_s:
+    if HEARTBEATS_IN_SILENCE * runtime.heartbeat_s > runtime.silent_after_s:
         raise ConfigError(
-            f"runtime.heartbeat_s = {runtime.heartbeat_s:g} is not below runtime.silent_after_s = "
+            f"runtime.heartbeat_s = {runtime.heartbeat_s:g} is too long for runtime.silent_after_s = "
             f"{runtime.silent_after_s:g}: roles that are well would be killed",
-            expected="several heartbeats within silent_after_s",
+            expected=f"{HEARTBEATS_IN_SILENCE} heartbeats or more within silent_after_s",
             fix=f"--runtime.heartbeat_s {runtime.silent_after_s / 20:g}, or "
             f"--runtime.silent_after_s {min(20 * runtime.heartbeat_s, MOST_SECONDS):g}",
+        )
+
+
+def _check_fleet(config: Config) -> None:
+    """Raise where workers and phones are each within their limits and their product is not."""
+    workers, phones = config.rollout.workers, config.devices.per_worker
+    if workers * phones > MOST_PHONES:
+        raise ConfigError(
+            f"rollout.workers = {workers} with devices.per_worker = {phones} make {workers * phones:,} phones",
+            expected=f"{MOST_PHONES:,} phones or fewer in a run",
+            fix=f"--devices.per_worker {MOST_PHONES // workers}, or --rollout.workers {MOST_PHONES // phones}",
         )
 
 

@@ -21,13 +21,16 @@ from distrl.config.kinds import (
     CountOrNone,
     DevicesConfig,
     DigiRLConfig,
+    EnsembleConfig,
     FaultConfig,
     Few,
     FewOrNone,
     FilteredBCConfig,
     GRPOConfig,
     LatencyConfig,
+    ListConfig,
     Minutes,
+    ModelJudgeConfig,
     Name,
     NotNegative,
     PerturbationConfig,
@@ -59,6 +62,7 @@ __all__ = [
     "DataConfig",
     "DevicesConfig",
     "DigiRLConfig",
+    "EnsembleConfig",
     "EvaluationConfig",
     "FaultConfig",
     "FilteredBCConfig",
@@ -67,6 +71,8 @@ __all__ = [
     "JudgeConfig",
     "LatencyConfig",
     "LearnerConfig",
+    "ListConfig",
+    "ModelJudgeConfig",
     "PPOConfig",
     "PerturbationConfig",
     "PixelConfig",
@@ -106,29 +112,32 @@ class RunConfig(Section, frozen=True):
 
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`; also an entry point or `package.module:attribute`."""
+    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), an entry point or `package.module:attribute`."""
     max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
     """Share of the practised tasks that come under other names, on simulated phones where everything is called so, so that neither names nor phones are learnt by heart; 0: none."""
+    list: ListConfig = ListConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a suite of your own."""
 
 
 class JudgeConfig(Section, frozen=True):
     kind: Name = "auto"
-    """Who says whether an episode succeeded: auto (by the task's check: the state of a simulated or Android phone, or the device's own reward), sim, android, reward, an entry point or `package.module:attribute`."""
+    """Who says whether an episode succeeded: auto (by the task's check: the state of a simulated or Android phone, the device's own reward, or a model), sim, android, reward, model, ensemble, an entry point or `package.module:attribute`."""
     deadline_s: Seconds = 60.0
     """A judge that takes longer over one episode has failed: the verdict is unknown."""
     at_once: Few = 16
     """Episodes of a worker that are judged at the same time; more of them wait, and so do new episodes."""
+    model: ModelJudgeConfig = ModelJudgeConfig()
+    ensemble: EnsembleConfig = EnsembleConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a judge of your own."""
 
 
 class RolloutConfig(Section, frozen=True):
-    workers: Few = 2
-    """Worker processes."""
+    workers: Annotated[int, Meta(ge=1, le=1_024)] = 2
+    """Worker processes; each holds a copy of the policy."""
     batch_size: Few = 64
     """Most decisions that are made at once."""
     batch_wait_s: SecondsOrNone = 0.004
@@ -286,6 +295,8 @@ class RuntimeConfig(Section, frozen=True):
     """A role that loads its libraries or its model may be silent for so long."""
     backoff_s: Seconds = 0.2
     """Wait before the first restart; doubles with each one in a row, up to 10 s."""
+    no_devices_s: SecondsOrNone = 3600.0
+    """A run whose workers have all been without a device for so long ends, and can be resumed; 0: it waits for ever."""
 
 
 class TelemetryConfig(Section, frozen=True):

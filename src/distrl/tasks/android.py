@@ -1,7 +1,7 @@
 """Judges an attempt by how an Android phone was left: settings, packages, files and what is in the foreground.
 
 The device reads what the task's check asks about at the end of the episode; nothing here talks to a phone. A phone that
-did not tell leaves the outcome unknown.
+did not tell all of that leaves the outcome unknown: what is missing in an answer may have been there on the phone.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class AndroidJudge:
             )
         if not isinstance(left, AndroidEnd):
             return Verdict(outcome="unknown", reason="the phone did not tell how it was left")
+        if untold := list(missing(check, left)):
+            return Verdict(outcome="unknown", reason=f"the phone did not tell of {', '.join(untold[:3])}")
         found = list(compare(check, left))
         wrong = [problem for problem in found if problem]
         claimed = attempt.claim is not None and attempt.claim.status == "complete"
@@ -41,19 +43,26 @@ class AndroidJudge:
         )
 
 
+def missing(check: AndroidCheck, left: AndroidEnd) -> Iterator[str]:
+    """What the check asks about and the phone did not tell."""
+    yield from (name for name in check.settings if name not in left.settings)
+    yield from (f"package {name}" for name in check.packages if name not in left.packages)
+    yield from (f"file {path}" for path in check.files if path not in left.files)
+    if check.activity and not left.activity:
+        yield "what is in the foreground"
+
+
 def compare(check: AndroidCheck, left: AndroidEnd) -> Iterator[str]:
-    """For each condition what is wrong; empty: it holds."""
+    """For each condition what is wrong, given that nothing is missing; empty: it holds."""
     for name, value in check.settings.items():
-        seen = left.settings.get(name, "null")
+        seen = left.settings[name]
         yield "" if seen == value else f"{name} is {seen}, asked for {value}"
     for kind, asked, found in (("package", check.packages, left.packages), ("file", check.files, left.files)):
         for name, wanted in asked.items():
-            there = found.get(name, False)
+            there = found[name]
             yield "" if there == wanted else f"{kind} {name} is {'there' if there else 'not there'}"
     if check.activity:
-        yield (
-            "" if _is_activity(left.activity, check.activity) else f"{left.activity or 'nothing'} is in the foreground"
-        )
+        yield "" if _is_activity(left.activity, check.activity) else f"{left.activity} is in the foreground"
 
 
 def _is_activity(seen: str, wanted: str) -> bool:

@@ -56,7 +56,7 @@ class RenamesTasks(Protocol):
 
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
-    made = plugins.make("suites", tasks.suite, {}, tasks.options)
+    made = plugins.make("suites", tasks.suite, {"list": tasks.list}, tasks.options)
     return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]
 
 
@@ -74,7 +74,7 @@ def tasks_of(suite: Suite, split: Split, count: int | None = None) -> Iterator[T
 def find_task(suite: Suite, id: str) -> Task:
     """The task with this id (`suite/split/number`)."""
     split, _, number = id.removeprefix(f"{suite.name}/").partition("/")
-    if split not in SPLITS or not number.isdigit():
+    if split not in SPLITS or not number.isdecimal():
         raise TaskError(
             f"no task is called {id!r}",
             expected=f"{suite.name}/test/0 and the like",

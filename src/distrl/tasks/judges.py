@@ -1,8 +1,9 @@
 """The judge seam: an attempt in, a verdict out. Judges are asynchronous and run after the device's lease was returned.
 
 A judge may take long and may fail: a deadline and a limit on how many run at once are the caller's (`judge_attempt`),
-and a failure costs that verdict alone, which is then unknown. A late answer is discarded. Built in are the device's own reward and, in
-`tasks.sim.judge`, the state of simulated phones; "auto" takes whichever the task's check calls for.
+and a failure costs that verdict alone, which is then unknown. A late answer is discarded. Built in are the device's own reward and,
+in modules of their own, the state of simulated and Android phones, a model's verdict and an ensemble; "auto" takes whichever
+the task's check calls for.
 """
 
 from __future__ import annotations
@@ -17,10 +18,25 @@ from distrl import plugins
 from distrl.config.schema import JudgeConfig
 from distrl.devices.calls import abandon_on_cancel
 from distrl.errors import TaskError
-from distrl.types import AndroidCheck, Ending, EndState, Finish, Observation, RewardCheck, SimCheck, Task, Verdict
+from distrl.types import (
+    AndroidCheck,
+    Ending,
+    EndState,
+    Finish,
+    ModelCheck,
+    Observation,
+    RewardCheck,
+    SimCheck,
+    Task,
+    Verdict,
+)
 
-JUDGES: dict[type, str] = {SimCheck: "sim", RewardCheck: "reward", AndroidCheck: "android"}
+JUDGES: dict[type, str] = {SimCheck: "sim", RewardCheck: "reward", AndroidCheck: "android", ModelCheck: "model"}
 """The built-in judge of each check."""
+READ_ALL = ("auto", "model", "ensemble")
+"""Built-in judges that are given the whole section `[judge]`."""
+FIGURES = ("requests", "retries", "cached", "tokens_in", "tokens_out", "cost")
+"""What is reported of judges that ask a model; in an ensemble, of all of them together."""
 LAST_SCREENS = 4
 """Observations that a judge is shown, the last ones."""
 
@@ -80,14 +96,17 @@ class RewardJudge:
 class AutoJudge:
     """Takes the built-in judge that the task's check calls for."""
 
-    def __init__(self, settings: object = None) -> None:
-        self._judges: dict[str, Judge] = {}
+    def __init__(self, settings: JudgeConfig | None = None) -> None:
+        self._config = settings or JudgeConfig()
+        # Where a model is configured, what it lacks is said at the start and not after the first episode.
+        self._judges: dict[str, Judge] = {"model": make_judge("model", self._config)} if self._config.model.url else {}
 
     async def judge(self, attempt: Attempt) -> Verdict:
         """The verdict of the judge for this kind of check."""
-        return await self._for(attempt.task).judge(attempt)
+        return await self.for_task(attempt.task).judge(attempt)
 
-    def _for(self, task: Task) -> Judge:
+    def for_task(self, task: Task) -> Judge:
+        """The judge of a task; `TaskError` or `ConfigError` where there is none or it lacks settings."""
         name = JUDGES.get(type(task.check), "")
         if not name:
             raise TaskError(
@@ -96,14 +115,33 @@ class AutoJudge:
                 fix="judge.kind = package.module:attribute",
             )
         if name not in self._judges:
-            self._judges[name] = plugins.make("judges", name, {}, {})
+            self._judges[name] = make_judge(name, self._config)
         return self._judges[name]
+
+    def counters(self) -> dict[str, float]:
+        """What those of the judges that count have counted."""
+        counting = [getattr(judge, "counters", dict[str, float]) for judge in self._judges.values()]
+        return {key: value for counters in counting for key, value in counters().items()}
 
 
 def find_judge(config: JudgeConfig) -> Judge:
     """The judge that the configuration names."""
-    made = plugins.make("judges", config.kind, {}, config.options)
-    return plugins.check_type("judges", config.kind, made, Judge)  # type: ignore[type-abstract]
+    return make_judge(config.kind, config)
+
+
+def make_judge(name: str, config: JudgeConfig) -> Judge:
+    """The judge with this name: the one that the configuration names, or a built-in one that works for it."""
+    options = config.options if name == config.kind else {}
+    made = plugins.make("judges", name, dict.fromkeys(READ_ALL, config), options)
+    return plugins.check_type("judges", name, made, Judge)  # type: ignore[type-abstract]
+
+
+def judge_figures(judge: Judge) -> dict[str, float]:
+    """What a judge that asks a model has used so far, by name; nothing for the others."""
+    counters: Callable[[], dict[str, float]] = getattr(judge, "counters", dict[str, float])
+    counted = counters()
+    sums = {name: [value for key, value in counted.items() if key.rpartition("/")[2] == name] for name in FIGURES}
+    return {name: sum(values) for name, values in sums.items() if values}
 
 
 async def judge_attempt(judge: Judge, attempt: Attempt, *, deadline_s: float) -> Verdict:

@@ -49,6 +49,7 @@ PROMISED = {
     "ablation": {"iqm"},
     "fixed_seed": {"cases", "episodes", "made_on", "config_hash"},
     "staleness": {"bounds", "corrected", "uncorrected"},
+    "judge": {"n", "accuracy", "false_positive_rate", "false_negative_rate", "unknown"},
     "replay": {"inserts_per_s", "samples_per_s", "rss_mb", "torchrl_samples_per_s"},
     "weights": {"size_mb", "workers", "p50_s", "p95_s", "runtime"},
     "vlm": {

@@ -72,13 +72,28 @@ def test_a_policy_of_ones_own_reads_screenshots_where_they_are_kept() -> None:
     assert not reads_screenshots(load_config(None, {"rollout.keep_screenshots": "true"}))  # the pointer never does
 
 
-@pytest.mark.parametrize(("heartbeat_s", "silent_after_s"), [(20, 10), (10, 10)])
-def test_heartbeats_come_sooner_than_a_role_counts_as_silent(heartbeat_s: int, silent_after_s: int) -> None:
-    given = {"runtime.heartbeat_s": heartbeat_s, "runtime.silent_after_s": silent_after_s}
-    with pytest.raises(ConfigError, match=r"is not below runtime\.silent_after_s = 10") as caught:
+@pytest.mark.parametrize("heartbeat_s", [20, 10, 9.9, 3.4])
+def test_several_heartbeats_come_before_a_role_counts_as_silent(heartbeat_s: float) -> None:
+    given = {"runtime.heartbeat_s": heartbeat_s, "runtime.silent_after_s": 10}
+    with pytest.raises(ConfigError, match=r"is too long for runtime\.silent_after_s = 10") as caught:
         load_config(None, given)
     assert "--runtime.heartbeat_s 0.5" in caught.value.fix
-    load_config(None, {**given, "runtime.heartbeat_s": 9.9})
+    load_config(None, {**given, "runtime.heartbeat_s": 3.3})
+
+
+def test_more_workers_and_phones_than_any_machine_holds_are_refused() -> None:
+    with pytest.raises(ConfigError, match="a whole number from 1 to 1024"):
+        load_config(None, {"rollout.workers": 10_000})
+    with pytest.raises(ConfigError, match="make 10,240,000 phones") as caught:
+        load_config(None, {"rollout.workers": 1024, "devices.per_worker": 10_000})
+    assert "100,000 phones or fewer" in caught.value.expected
+    assert caught.value.fix == "--devices.per_worker 97, or --rollout.workers 10"
+
+
+@pytest.mark.parametrize(("workers", "phones"), [(64, 32), (1, 2000), (64, 1500), (1024, 97)])
+def test_large_fleets_are_possible(workers: int, phones: int) -> None:
+    given = {"rollout.workers": workers, "devices.per_worker": phones}
+    assert load_config(None, given).rollout.workers == workers
 
 
 def test_the_phone_that_fails_on_purpose_is_a_rule_of_simulated_phones_alone() -> None:

@@ -42,7 +42,7 @@ def test_each_condition_counts_and_is_named() -> None:
     for name, value in {
         "settings": {"global/airplane_mode_on": "0"},
         "packages": {"com.example.game": True},
-        "files": {},
+        "files": {"/sdcard/a.txt": False},
         "activity": "com.android.launcher/.Home",
     }.items():
         left = AndroidEnd(**{**{f: getattr(DONE, f) for f in DONE.__struct_fields__}, name: value})
@@ -61,6 +61,22 @@ def test_a_named_activity_fits_in_both_spellings() -> None:
 
 def test_a_phone_that_did_not_tell_leaves_the_outcome_unknown() -> None:
     assert judged(None).outcome == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("check", "untold"),
+    [
+        (AndroidCheck(settings={"global/x": "null"}), "global/x"),
+        (AndroidCheck(packages={"com.a": False}), "package com.a"),
+        (AndroidCheck(files={"/sdcard/x": False}), "file /sdcard/x"),
+        (AndroidCheck(activity="com.a"), "what is in the foreground"),
+    ],
+    ids=["setting", "package", "file", "activity"],
+)
+def test_a_condition_of_which_the_phone_did_not_tell_leaves_the_outcome_unknown(
+    check: AndroidCheck, untold: str
+) -> None:
+    assert judged(AndroidEnd(), check=check) == Verdict(outcome="unknown", reason=f"the phone did not tell of {untold}")
 
 
 def test_a_check_without_conditions_is_refused() -> None:

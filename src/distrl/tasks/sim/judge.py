@@ -1,6 +1,7 @@
 """Judges on what a device holds, never on the path taken: a function of task, start state and end state.
 
-Because nothing else goes in, an episode can be asked whether it fulfilled some other task.
+Because nothing else goes in, an episode can be asked whether it fulfilled some other task. A phone that did not tell how it
+was left leaves the outcome unknown: that is neither a failure nor, where nothing was to be changed, a success.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ Found = dict[int, tuple[str, str]]
 
 
 def judge(task: Task, start: PhoneState, end: EndState) -> Verdict:
-    """What `end` is worth for `task`, given where the phone began."""
+    """What `end` is worth for `task`, given where the phone began; unknown where the phone did not tell its end."""
     check, left = check_of(task), end_of(end)
+    if not isinstance(end.device, SimEnd):
+        return Verdict(outcome="unknown", reason="the phone did not tell how it was left")
     tables = apply(start, left.changes).tables
     found = _match(check.wants, tables, left.changes)
     holds = [index in found for index in range(len(check.wants))]

@@ -15,9 +15,11 @@ from distrl.rollout.stepping import drive
 from distrl.tasks.judges import Attempt, Judge, judge_attempt
 from distrl.tasks.sim.judge import SimJudge, same
 from distrl.types import (
+    AndroidEnd,
     Check,
     CustomCheck,
     CustomSetup,
+    DeviceEnd,
     Ending,
     EndState,
     Finish,
@@ -26,6 +28,7 @@ from distrl.types import (
     SimCheck,
     Task,
     Value,
+    Verdict,
     Want,
 )
 from support.sims import Finger, sim_task, verdict_on, wanting
@@ -296,10 +299,23 @@ def test_of_many_side_effects_three_are_named_in_the_reason_and_all_in_the_verdi
     assert verdict.reason.count("was made") == 3
 
 
-def test_where_the_phone_did_not_tell_how_it_was_left_it_counts_as_untouched() -> None:
-    attempt = Attempt(task=wanting(TASK, pinned(ONE)), end=EndState(claim=DONE), ending=Ending.FINISHED)
+@pytest.mark.parametrize("device", [None, AndroidEnd()], ids=["nothing", "that of another phone"])
+@pytest.mark.parametrize(
+    ("task", "claim"),
+    [
+        (wanting(TASK, pinned(ONE)), DONE),
+        (wanting(TASK, pinned(ONE)), None),
+        (wanting(TASK, impossible=True), Finish("impossible")),
+    ],
+    ids=["claimed", "cut", "impossible"],
+)
+def test_where_the_phone_did_not_tell_how_it_was_left_the_outcome_is_unknown(
+    task: Task, claim: Finish | None, device: DeviceEnd | None
+) -> None:
+    ending = Ending.FINISHED if claim else Ending.TIME_LIMIT
+    attempt = Attempt(task=task, end=EndState(claim=claim, device=device), ending=ending)
     verdict = drive(SimJudge().judge(attempt))
-    assert (verdict.outcome, verdict.side_effects, verdict.progress) == ("failure", (), 0.0)
+    assert verdict == Verdict(outcome="unknown", reason="the phone did not tell how it was left")
 
 
 @pytest.mark.parametrize("check", [RewardCheck(), CustomCheck(values={"page": "thanks"})], ids=["reward", "custom"])

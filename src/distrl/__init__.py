@@ -6,10 +6,15 @@ The names below are the public Python API. Importing the package is cheap: torch
 from __future__ import annotations
 
 import logging
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
     from distrl.api import Run, TrainedPolicy, evaluate, load_policy, open_run, train
     from distrl.config.schema import Config
     from distrl.env import PhoneEnv, make_env
@@ -62,3 +67,50 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
+
+
+# --- Gymnasium --------------------------------------------------------------------------------------------------------
+
+
+def register_environments() -> None:
+    """Make `distrl/<suite>-v0` known to Gymnasium for each built-in suite; doing it twice changes nothing."""
+    from gymnasium.envs.registration import register, registry
+
+    from distrl.plugins import BUILT_IN
+
+    for name in BUILT_IN["suites"]:
+        id = f"distrl/{name}-v0"
+        if id not in registry:
+            register(id, entry_point="distrl.env:make_env", kwargs={"name": name})
+
+
+class _OnGymnasium:
+    """Registers the environments once Gymnasium is imported.
+
+    Gymnasium finds no packages by itself (since 1.0 it has no entry points), and `import distrl` is to load none that it may not need.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What the other finders find; of Gymnasium's registry, with the registration behind its own code."""
+        if name != "gymnasium.envs.registration":
+            return None
+        from importlib.util import find_spec
+
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module: ModuleType) -> None:
+            execute(module)
+            register_environments()
+
+        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        return spec
+
+
+if "gymnasium.envs.registration" in sys.modules:
+    register_environments()
+else:
+    sys.meta_path.insert(0, _OnGymnasium())

@@ -8,7 +8,8 @@
         print(episode.task.instruction, episode.verdict.reason)
     report = distrl.evaluate(run, episodes=100)
 
-It is what the command line does, with the same sessions, locks and files. Roles are processes of their own that are started by
+It is what the command line does, with the same sessions, locks and files, checks and errors: whatever the caller can mend is a
+`DistrlError`. Roles are processes of their own that are started by
 name, so a script needs no `if __name__ == "__main__"` and a notebook works. Records go to the logger `distrl`.
 """
 
@@ -22,19 +23,20 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from io import BytesIO
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
+from distrl.cli.extras import need_model_packages, need_training_packages
 from distrl.config.load import load_config
 from distrl.config.reference import flatten, settings
 from distrl.config.schema import Config
-from distrl.errors import UsageError
-from distrl.evaluation.report import Report
-from distrl.runtime.run_folder import RunFolder
+from distrl.errors import StoreError, UsageError, closest
+from distrl.evaluation.report import Report, read_report
+from distrl.runtime.run_folder import RunFolder, read_errors
 from distrl.runtime.run_folder import open_run as open_folder
 from distrl.runtime.summary import RunStatus, Summary, read_status, read_summary
 from distrl.types import Action, Decision, Observation, SettingValue, Source, Split, Trajectory, Value
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from distrl.evaluation.playback import Playback
+    from distrl.experience.index import IndexRow
     from distrl.runtime.playing import Loaded
     from distrl.runtime.session import RunSnapshot, Session
 
@@ -73,16 +76,12 @@ def train(
     dotted keys work too: `train(**{"run.minutes": 2})`. `watch` is called several times a second with the state of the run;
     `progress` shows it on stderr. Ctrl-C (in a notebook: interrupt) finishes and saves, a second one stops at once.
     """
-    from distrl.cli.train import check_model, check_settings
-    from distrl.runtime.placement import check_devices
-    from distrl.runtime.run_folder import create_run
+    from distrl.cli.train import new_run
 
+    _check_watch(watch)
     resolved = resolve(config, overrides)
     with _found_by_roles():
-        check_settings(resolved)
-        check_model(resolved)
-        check_devices(resolved)
-        return _sit(create_run(resolved, now=datetime.now()), resolved, watch, progress)
+        return _run_session(new_run(resolved), resolved, watch, progress)
 
 
 def resolve(config: Settings, overrides: Mapping[str, Any]) -> Config:
@@ -94,6 +93,12 @@ def resolve(config: Settings, overrides: Mapping[str, Any]) -> Config:
         return load_config(None, {**own, **changes})
     if isinstance(config, Mapping):
         return load_config(None, {**dict(_leaves(config)), **changes})
+    if config is not None and not isinstance(config, str | os.PathLike):
+        raise UsageError(
+            f"{config!r:.100} is no configuration",
+            expected="a TOML file, a mapping, a Config or None",
+            fix='train("my.toml"), train({"run": {"minutes": 2}}) or train(run__minutes=2)',
+        )
     return load_config(None if config is None else Path(config), changes)
 
 
@@ -106,7 +111,7 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, S
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{_key(name)}", _value(name, value)
+            yield f"{prefix}{_key(str(name))}", _value(str(name), value)
 
 
 def _value(key: str, value: Any) -> SettingValue:
@@ -123,6 +128,13 @@ def _value(key: str, value: Any) -> SettingValue:
             fix="move it into a file, such as mine.py, and `import mine`",
         )
     return f"{module}:{name}"
+
+
+def _check_watch(watch: object) -> None:
+    if watch is not None and not callable(watch):
+        raise UsageError(
+            f"watch = {watch!r:.100} cannot be called", expected="a function of a snapshot, or None", fix="watch=print"
+        )
 
 
 @contextmanager
@@ -142,7 +154,7 @@ def _found_by_roles() -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
-def _sit(folder: RunFolder, config: Config, watch: Callable[[RunSnapshot], None] | None, progress: bool) -> Run:
+def _run_session(folder: RunFolder, config: Config, watch: Callable[[RunSnapshot], None] | None, progress: bool) -> Run:
     """One session from start to summary."""
     from distrl.cli.progress import Progress
     from distrl.cli.train import incomplete
@@ -152,7 +164,8 @@ def _sit(folder: RunFolder, config: Config, watch: Callable[[RunSnapshot], None]
 
     log.info("run folder %s", folder.path)
     with ExitStack() as stack:
-        forward = stack.enter_context(forwarding(config.telemetry, folder.metrics))
+        with read_errors(folder.path):
+            forward = stack.enter_context(forwarding(config.telemetry, folder.metrics))
         watchers: list[Callable[[RunSnapshot], None]] = [lambda _: forward()]
         if progress:
             watchers.append(stack.enter_context(Progress()).show)
@@ -193,7 +206,10 @@ def _train(session: Session) -> Summary:
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """The run in this folder, live or finished; `StoreError` names the ones that exist where it is none."""
+    """The run in this folder, live or finished; `StoreError` names the ones that exist where it is none.
+
+    Nothing that its settings name is run.
+    """
     return Run(open_folder(Path(path)))
 
 
@@ -203,7 +219,7 @@ class Run:
     def __init__(self, folder: RunFolder, *, trusted: bool = False) -> None:
         self._folder = folder
         self.trusted = trusted
-        """Whether Python code that its settings name (plug-ins) may run: so for a run that was trained here."""
+        """Whether code that its settings name (plug-ins) may run: so for a run that was trained here."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -228,14 +244,16 @@ class Run:
 
     @property
     def summary(self) -> Summary | None:
-        """The figures of a run that has ended; None where it has not."""
-        return read_summary(self._folder)
+        """The figures of a run that has ended; None where it has not, `StoreError` where they cannot be read."""
+        with read_errors(self.path):
+            return read_summary(self._folder)
 
     def status(self) -> RunStatus:
         """The run at a glance: phase, roles, evaluations, troubles."""
         import time
 
-        return read_status(self._folder, now_s=time.time())
+        with read_errors(self.path):
+            return read_status(self._folder, now_s=time.time())
 
     def episodes(
         self,
@@ -251,24 +269,20 @@ class Run:
         `success` and `template` keep those alone, `task` those of one task id, `source` "played", "hindsight" or "demonstration"
         (None: all), `last` the newest so many of what is left.
         """
+        _check_filters(success=success, source=source, last=last)
+        return self._read_episodes(_Wanted(success=success, template=template, task=task, source=source), last)
+
+    def _read_episodes(self, wanted: _Wanted, last: int | None) -> Iterator[Trajectory]:
         from distrl.experience.store import ExperienceStore, IndexRow
 
-        if not (self._folder.experience / "index.sqlite").is_file():
-            return
-
-        def wanted(row: IndexRow) -> bool:
-            return (
-                (success is None or row.success == success)
-                and (template is None or row.template == template)
-                and (task is None or row.task == task)
-                and (source is None or row.source == source)
-            )
-
+        with read_errors(self.path):
+            if not (self._folder.experience / "index.sqlite").exists():
+                return
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             rows = list[IndexRow]()
             while found := store.after(rows[-1].seq if rows else 0, ROWS_AT_ONCE):
                 rows += found
-            ids = [row.id for row in rows if wanted(row)]
+            ids = [row.id for row in rows if wanted.includes(row)]
             for id in ids if last is None else ids[max(0, len(ids) - last) :]:
                 yield store.read(id)
 
@@ -283,52 +297,109 @@ class Run:
         """The screenshot behind `observation.screenshot`, JPEG or PNG; there with `rollout.keep_screenshots`."""
         from distrl.experience.frames import FrameStore
 
+        if not (self._folder.experience / "frames").is_dir():  # which a `FrameStore` would make
+            raise StoreError(
+                f"{self.path} has kept no screenshots",
+                expected="a run with rollout.keep_screenshots",
+                fix="train(rollout__keep_screenshots=True)",
+            )
         return FrameStore(self._folder.experience).get(reference)
 
     def metrics(self, role: str | None = None) -> list[dict[str, Value]]:
         """The lines of `metrics.jsonl`, those of one role ("learner", "worker-1", "evaluator") or of all."""
         from distrl.telemetry.events import read_events
 
-        rows = read_events(self._folder.metrics)
+        with read_errors(self.path):
+            rows = read_events(self._folder.metrics)
         return [row for row in rows if role is None or role in (row.get("role"), row.get("event"))]
 
     def curve(self, metric: str) -> list[tuple[float, float]]:
         """One metric over time: seconds since the first line of `metrics.jsonl`, and its value. Several workers take turns."""
         rows = self.metrics()
         first_s = float(rows[0]["time_s"]) if rows else 0.0
-        return [(float(row["time_s"]) - first_s, float(row[metric])) for row in rows if metric in row]
+        points = [(float(row["time_s"]) - first_s, row.get(metric)) for row in rows]
+        return [(elapsed_s, float(value)) for elapsed_s, value in points if isinstance(value, int | float)]
 
     def evaluations(self) -> dict[str, Report]:
-        """The reports by name, in order: `before`, `v000012` and the like, `after`."""
+        """The reports by name, in order: `before`, `v000012` and the like, `after`; `StoreError` names one that is damaged."""
         files = {file.stem: file for file in sorted(self._folder.evaluations.glob("*.json"))}
         names = sorted(files, key=lambda name: ({"before": 0, "after": 2}.get(name, 1), name))
-        return {name: msgspec.json.decode(files[name].read_bytes(), type=Report) for name in names}
+        return {name: read_report(files[name]) for name in names}
 
-    def policy(self, **how: Any) -> TrainedPolicy:
+    def policy(self, *, trust_code: bool = False) -> TrainedPolicy:
         """What it has learnt so far; see `load_policy`."""
-        return load_policy(self, **how)
+        return load_policy(self, trust_code=trust_code)
 
-    def evaluate(self, **how: Any) -> Report:
+    def evaluate(
+        self,
+        *,
+        suite: str | None = None,
+        episodes: int = 300,
+        split: Split = "test",
+        max_oracle_steps: int | None = None,
+        trust_code: bool = False,
+    ) -> Report:
         """Its success on held-out tasks; see `evaluate`."""
-        return evaluate(self, **how)
+        return evaluate(
+            self,
+            suite=suite,
+            episodes=episodes,
+            split=split,
+            max_oracle_steps=max_oracle_steps,
+            trust_code=trust_code,
+        )
 
     def resume(
-        self, *, watch: Callable[[RunSnapshot], None] | None = None, progress: bool = True, **overrides: Any
+        self,
+        *,
+        watch: Callable[[RunSnapshot], None] | None = None,
+        progress: bool = True,
+        trust_code: bool = False,
+        **overrides: Any,
     ) -> Run:
-        """Go on where it stopped, as `distrl train --resume` does: `run.resume(run__minutes=10)` for longer."""
-        from distrl.cli.train import check_model, check_settings, refuse_finished
-        from distrl.runtime.placement import check_devices
-        from distrl.runtime.resume import settings_to_resume
+        """Go on where it stopped, as `distrl train --resume` does: `run.resume(run__minutes=10)` for longer.
 
+        `trust_code` lets code run that the settings in the folder name, as `--trust-code` does; what `overrides` name is the
+        caller's own.
+        """
+        from distrl.cli.train import resumed_settings
+
+        _check_watch(watch)
+        changes = {_key(key): _value(key, value) for key, value in overrides.items()}
         with _found_by_roles():
-            config = settings_to_resume(
-                self._folder, {_key(key): _value(key, value) for key, value in overrides.items()}
-            )
-            check_settings(config)
-            check_model(config)
-            check_devices(config)
-            refuse_finished(self._folder, config)
-            return _sit(self._folder, config, watch, progress)
+            config = resumed_settings(self._folder, changes, trust_code=trust_code or self.trusted)
+            return _run_session(self._folder, config, watch, progress)
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which episodes are read; None: whatever it is."""
+
+    success: bool | None
+    template: str | None
+    task: str | None
+    source: Source | None
+
+    def includes(self, row: IndexRow) -> bool:
+        """Whether a row of the index is one of them."""
+        asked = {"success": self.success, "template": self.template, "task": self.task, "source": self.source}
+        return all(wanted is None or getattr(row, name) == wanted for name, wanted in asked.items())
+
+
+def _check_filters(*, success: object, source: object, last: object) -> None:
+    """`UsageError` where no episode can be what is asked for."""
+    sources = get_args(Source)
+    if success not in (None, True, False):
+        raise UsageError(f"success = {success!r:.100} does not fit", expected="True, False or None", fix="success=True")
+    if source not in (None, *sources):
+        raise UsageError(
+            f"source = {source!r:.100} is unknown",
+            expected=f"{closest(str(source), sources)}, or None for all",
+            fix='source="played"',
+        )
+    if last is not None and (isinstance(last, bool) or not isinstance(last, Integral) or last < 0):
+        raise UsageError(
+            f"last = {last!r:.100} does not fit", expected="a whole number from 0 on, or None", fix="last=10"
+        )
 
 
 # --- what was learnt --------------------------------------------------------------------------------------------------
@@ -347,16 +418,17 @@ def evaluate(
     """Success of a run, checkpoint or export on held-out tasks, with an interval and a row per template.
 
     `suite` is the run's own where it is None. `model` is the folder of the language model that exported adapters belong to;
-    `trust_code` lets Python code run that the settings in the folder name: plug-ins, or code beside a model.
+    `trust_code` lets code run that the settings in the folder name: plug-ins, or code beside a model.
     """
+    need_training_packages()
     from distrl.runtime.playing import TaskChoice, evaluate_source, find_source
 
-    if episodes < 1:
-        raise UsageError(f"episodes = {episodes} does not fit", expected="1 or more", fix="episodes=300")
     choice = TaskChoice(suite=suite, split=split, max_oracle_steps=max_oracle_steps)
     base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
-    found = find_source(Path(source), choice, model=base, trust_code=trusted)
-    return _aside(lambda: evaluate_source(found, episodes, notice=log.warning))
+    with read_errors(Path(source)):
+        found = find_source(Path(source), choice, model=base, trust_code=trusted)
+        need_model_packages(found.config)
+        return _aside(lambda: evaluate_source(found, episodes, notice=log.warning))
 
 
 def load_policy(
@@ -366,10 +438,14 @@ def load_policy(
     trust_code: bool = False,
 ) -> TrainedPolicy:
     """The policy of a run (its newest version), of one of its checkpoints, or of an export."""
+    need_training_packages()
     from distrl.runtime.playing import find_source, load
 
     base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
-    return TrainedPolicy(load(find_source(Path(source), model=base, trust_code=trusted)))
+    with read_errors(Path(source)):
+        found = find_source(Path(source), model=base, trust_code=trusted)
+        need_model_packages(found.config)
+        return TrainedPolicy(load(found))
 
 
 class TrainedPolicy:
@@ -416,6 +492,9 @@ class TrainedPolicy:
         `observation` is the record that policies see, or the `info` of `make_env` that holds it. `screenshot` is for policies that
         look at pixels: what `env.render()` gives, or the bytes of a JPEG or PNG. Temperature 0 takes the likeliest action.
         """
+        from distrl.runtime.playing import check_temperature
+
+        check_temperature(temperature)
         seen = observation if isinstance(observation, Observation) else _record(observation)
         if screenshot is not None:
             reference = self._loaded.frames.put(_encoded(screenshot))
@@ -430,29 +509,39 @@ class TrainedPolicy:
         from distrl.evaluation.playback import play
         from distrl.runtime.playing import choose_task, make_player
 
-        chosen = choose_task(self.config, task, number=Random(seed).randrange(10**9))
         player = make_player(self._loaded, temperature=temperature, seed=seed)
+        chosen = choose_task(self.config, task, number=Random(int(seed)).randrange(10**9))
         return _aside(lambda: play(player, chosen))
 
 
-def _record(info: Mapping[str, Any]) -> Observation:
-    found = info.get("observation")
+def _record(info: object) -> Observation:
+    found = info.get("observation") if isinstance(info, Mapping) else None
     if isinstance(found, Observation):
         return found
+    keys = f" with {', '.join(map(str, info))[:200]}" if isinstance(info, Mapping) else ""
     raise UsageError(
-        f"{type(info).__name__} with {', '.join(map(str, info))} holds no observation that a policy reads",
+        f"{type(info).__name__}{keys} holds no observation that a policy reads",
         expected="the record in `info['observation']`, or that `info`",
         fix="_, info = env.reset(); policy.act(info)",
     )
 
 
 def _encoded(screenshot: bytes | NDArray[np.uint8]) -> bytes:
-    if isinstance(screenshot, bytes):
-        return screenshot
     from PIL import Image
 
+    from distrl.rollout.episode import is_whole
+
+    if isinstance(screenshot, bytes) and is_whole(screenshot):
+        return screenshot
     out = BytesIO()
-    Image.fromarray(screenshot).save(out, "PNG")
+    try:
+        Image.fromarray(screenshot).save(out, "PNG")  # type: ignore[arg-type]  # bytes are refused here
+    except (TypeError, ValueError, AttributeError, KeyError, OSError) as error:
+        raise UsageError(
+            f"this {type(screenshot).__name__} is no screenshot: {str(error)[:200]}",
+            expected="height × width × 3 bytes as an array, or the bytes of a whole JPEG or PNG",
+            fix="policy.act(info, screenshot=env.render())",
+        ) from None
     return out.getvalue()
 
 

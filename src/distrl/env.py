@@ -4,11 +4,13 @@
     observation, info = env.reset(options={"task": "sim-general/test/00000"})
     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
 
-Importing this module registers an id for each suite: `gymnasium.make("distrl/sim-general-v0")`. Without an import,
-`gymnasium.make("distrl.env:distrl/sim-general-v0")` does both.
+With `import distrl`, before or after `import gymnasium`, each suite has an id: `gymnasium.make("distrl/sim-general-v0")`. Without
+an import, `gymnasium.make("distrl.env:distrl/sim-general-v0")` does both.
 
 Without `config` the device is a simulated phone without delays, whose calls return at once. With it, device, judge and suite
-are those of the configuration, plug-ins and Androids too; their calls block, each with the device's own deadlines.
+are those of the configuration, plug-ins and Androids too; their calls block, each with the device's own deadlines. An episode is
+judged as in training: the judge is shown the last screens, with their pictures where `rollout.keep_screenshots` is on, has
+`judge.deadline_s`, and where it fails the outcome is unknown.
 
 Actions come as a mapping of the action space or as a record of `distrl.types`. The observation holds plain Gymnasium
 values; `info["observation"]` is the same as the record that policies see. The reward is 1 for an episode that ends in
@@ -29,7 +31,7 @@ from gymnasium import spaces
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from distrl import plugins
+from distrl import register_environments
 from distrl.config.load import load_config
 from distrl.config.schema import (
     NO_PERTURBATIONS,
@@ -41,9 +43,10 @@ from distrl.config.schema import (
 )
 from distrl.devices.base import Device, Fleet, find_devices
 from distrl.errors import UsageError, closest
+from distrl.experience.frames import FrameCache
 from distrl.rollout.stepping import Drive, EventLoopThread, SteppedEpisode, drive
 from distrl.tasks.base import SPLITS, find_suite, find_task, suite, unknown_split
-from distrl.tasks.judges import find_judge
+from distrl.tasks.judges import LAST_SCREENS, find_judge
 from distrl.types import (
     Action,
     Finish,
@@ -64,7 +67,10 @@ KINDS = ("tap", "long_press", "swipe", "type", "back", "home", "enter", "wait", 
 """What `kind` of the action space counts through."""
 FLAGS = ("clickable", "scrollable", "checked", "focused", "enabled")
 """What the five flags of an element say, in this order."""
-HISTORY = 6
+JUDGE_MARGIN_S = 5.0
+"""How much longer than a judge's own deadline the event loop is waited for: a late verdict is no fault of the device."""
+LAST_PICTURES = 2 * LAST_SCREENS
+"""Pictures of an episode that are held for its judge."""
 LETTERS = "".join(chr(code) for code in (*range(0x20, 0x7F), *range(0xA1, 0x180))) + "–—‘’“”…€→←·★\n"
 EDGE = 0.999
 """The largest coordinate that is still on the screen."""
@@ -102,8 +108,14 @@ def _resolve(name: str | None, perturbations: PerturbationConfig | None, config:
         raise UsageError("make_env was given config and perturbations", expected="one of them", fix=fix)
     if isinstance(config, Mapping):
         config = load_config(None, config)
-    elif not isinstance(config, Config):
+    elif isinstance(config, str | PathLike):
         config = load_config(Path(config))
+    elif not isinstance(config, Config):
+        raise UsageError(
+            f"{config!r:.100} is no configuration",
+            expected="a TOML file, a mapping with dotted keys, a Config or None",
+            fix='make_env(config="my.toml")',
+        )
     return config if name in (None, config.tasks.suite) else replace(config, tasks=TasksConfig(suite=str(name)))
 
 
@@ -128,8 +140,9 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         self.suite, self.render_mode, self._seed = find_suite(meant.tasks), render_mode, seed
         fleet = Fleet(owner="env", count=1, seed=0, purpose="evaluation")
         self._device, *_ = find_devices(meant.devices, fleet)
-        self._judge = find_judge(meant.judge)
-        self._loop = _event_loop(self._device, judge_s=meant.judge.deadline_s) if config is not None else None
+        self._judge, self._judge_s = find_judge(meant.judge), meant.judge.deadline_s
+        self._history, self._keeps_pictures = meant.rollout.history, meant.rollout.keep_screenshots
+        self._loop = _event_loop(self._device, judge_s=self._judge_s) if config is not None else None
         self._drive: Drive = self._loop or drive
         self.action_space = _action_space()
         self.observation_space = _observation_space()
@@ -141,7 +154,8 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         super().reset(seed=self._seed if seed is None else seed)
         self._seed = None
         task = self._choose(options or {})
-        self._episode = SteppedEpisode(self._device, task, history=HISTORY, drive=self._drive)
+        frames = FrameCache(LAST_PICTURES) if self._keeps_pictures else None
+        self._episode = SteppedEpisode(self._device, task, history=self._history, drive=self._drive, frames=frames)
         self._seen = self._episode.observe()
         return self._shown()
 
@@ -156,7 +170,7 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         observation, info = self._shown()
         info["performed"] = performed
         if episode.over:
-            info["verdict"] = episode.verdict(self._judge)
+            info["verdict"] = episode.verdict(self._judge, deadline_s=self._judge_s)
         reward = float(episode.terminated and info["verdict"].success)
         return observation, reward, episode.terminated, episode.truncated, info
 
@@ -201,7 +215,15 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         if isinstance(task, str):
             named = task.partition("/")[0]
             return find_task(self.suite if named == self.suite.name else suite(named), task)
-        return task if isinstance(task, Task) else self._draw(options.get("split", "train"))
+        if isinstance(task, Task):
+            return task
+        if task is not None:
+            raise UsageError(
+                f"task = {task!r:.100} is no task",
+                expected="an id or a Task of distrl.types",
+                fix=f'env.reset(options={{"task": "{self.suite.name}/test/00000"}})',
+            )
+        return self._draw(options.get("split", "train"))
 
     def _draw(self, split: Split) -> Task:
         if split not in SPLITS:
@@ -217,7 +239,7 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
 
 def _event_loop(device: Device, *, judge_s: float) -> EventLoopThread:
     times = device.times
-    deadline_s = max(times.boot_s + times.reset_s, times.step_s, judge_s)
+    deadline_s = max(times.boot_s + times.reset_s, times.step_s, judge_s + JUDGE_MARGIN_S)
     return EventLoopThread(name=f"environment on {device.name}", deadline_s=deadline_s)
 
 
@@ -279,12 +301,4 @@ def _describe(element: UiElement) -> dict[str, Any]:
     return {**texts, "bounds": edges, "flags": np.array([bool(getattr(element, name)) for name in FLAGS], np.int8)}
 
 
-def register() -> None:
-    """Make `distrl/<suite>-v0` known to Gymnasium for each built-in suite; doing it twice changes nothing."""
-    for name in plugins.BUILT_IN["suites"]:
-        id = f"distrl/{name}-v0"
-        if id not in gymnasium.registry:
-            gymnasium.register(id, entry_point="distrl.env:make_env", kwargs={"name": name})
-
-
-register()
+register_environments()

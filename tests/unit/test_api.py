@@ -6,6 +6,9 @@ import asyncio
 import json
 import logging
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import gymnasium
@@ -13,6 +16,7 @@ import pytest
 import torch
 
 import distrl
+from distrl import plugins
 from distrl.algorithms.ppo import PPO
 from distrl.api import resolve
 from distrl.cli.main import main
@@ -21,9 +25,10 @@ from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError, UsageError
 from distrl.evaluation.playback import Playback
 from distrl.runtime.exported import MANIFEST
+from distrl.runtime.run_folder import create_run
 from distrl.telemetry.events import EventLog
 from distrl.types import Observation, Press
-from support.trained import small_run, store_episodes
+from support.trained import NOW, small_run, store_episodes
 from support.trajectories import TASK
 
 
@@ -93,6 +98,7 @@ def test_the_metrics_of_a_run_are_read_by_role_and_as_a_curve(tmp_path: Path) ->
     metrics.write("worker", role="worker-1", **{"worker/episodes": 7})
     run = distrl.open_run(folder.path)
     assert run.curve("learner/updates") == [(0.0, 1.0), (2.0, 2.0)]
+    assert run.curve("role") == [], "names are no figures"
     assert [len(run.metrics(role)) for role in ("learner", "worker-1", "worker", "evaluator")] == [2, 1, 1, 0]
 
 
@@ -178,15 +184,68 @@ def test_a_damaged_export_is_refused(tmp_path: Path) -> None:
 
 def test_code_that_a_folder_names_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
     folder = small_run(tmp_path, judge__kind="distrl.tasks.judges:AutoJudge")
-    with pytest.raises(UsageError, match="names Python code"):
-        distrl.evaluate(folder.path, episodes=1)
+    run = distrl.open_run(folder.path)
+    refused: list[Callable[[], object]] = [
+        lambda: distrl.evaluate(folder.path, episodes=1),
+        lambda: distrl.load_policy(folder.path),
+        lambda: run.evaluate(episodes=1),
+        lambda: run.policy(),
+        lambda: run.resume(),
+        lambda: run.resume(judge__options__floor=1),
+    ]
+    for call in refused:
+        with pytest.raises(UsageError, match="names Python code"):
+            call()
     assert distrl.evaluate(folder.path, episodes=1, trust_code=True).n == 1
+    assert run.evaluate(episodes=1, trust_code=True).n == 1
+    assert distrl.Run(folder, trusted=True).policy().version == 0
+
+
+@pytest.mark.parametrize("key", sorted({*plugins.SETTING.values()}))
+def test_no_setting_of_a_strangers_run_is_executed_by_resume(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_stranger.py").write_text("raise SystemExit('the code of a stranger has run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = load_config(None, {"run.root": str(tmp_path / "runs"), key: "odd_stranger:Thing"})
+    run = distrl.open_run(create_run(config, now=NOW).path)
+    with pytest.raises(UsageError, match=f"names Python code .*{re.escape(key)} = 'odd_stranger:Thing'"):
+        run.resume()
+    with pytest.raises(ConfigError, match="the code of a stranger has run"):
+        run.resume(trust_code=True)
+
+
+ORDERS = {
+    "distrl first": "import distrl\nimport gymnasium",
+    "gymnasium first": "import gymnasium\nimport distrl",
+    "only a part of gymnasium": "from gymnasium.spaces import Box\nimport distrl\nimport gymnasium",
+    "distrl.env too": "import distrl.env\nimport gymnasium",
+}
+MAKE = """
+import sys
+before = [name for name in ("torch", "distrl.env") if name in sys.modules]
+assert before == EXPECTED, before
+env = gymnasium.make("distrl/sim-start-v0")
+print(bool(env.reset(seed=0)[0]["instruction"]), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_gymnasium_knows_the_phones_in_a_fresh_process_whoever_is_imported_first(order: str) -> None:
+    code = ORDERS[order] + MAKE.replace("EXPECTED", '["distrl.env"]' if "env" in order else "[]")
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("True False", "")
+
+
+def test_importing_distrl_loads_neither_gymnasium_nor_numpy_nor_torch() -> None:
+    code = "import distrl, sys; print([n for n in ('torch', 'gymnasium', 'numpy', 'PIL') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("id", ["distrl/sim-start-v0", "distrl.env:distrl/sim-general-v0"])
 def test_gymnasium_makes_the_phones_by_id(id: str) -> None:
-    import distrl.env  # noqa: F401  # registers the ids
-
     env = gymnasium.make(id, render_mode="rgb_array")
     observation, _ = env.reset(seed=3, options={"split": "test"})
     assert observation["instruction"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,6 +160,8 @@ def test_wrong_names_are_refused_before_anything_happens() -> None:
         distrl.make_env("sim-generel")
     with pytest.raises(UsageError, match=r"try: .*rgb_array"):
         distrl.make_env("sim-general", render_mode="human")
+    with pytest.raises(UsageError, match=r"(?s)5 is no configuration.*try: "):
+        distrl.make_env(config=5)  # type: ignore[arg-type]
     env = distrl.make_env("sim-general")
     with pytest.raises(UsageError, match="reset"):
         env.step(Wait())
@@ -166,6 +169,8 @@ def test_wrong_names_are_refused_before_anything_happens() -> None:
         env.reset(options={"split": "trian"})
     with pytest.raises(UsageError, match=r"(?s)task.*try: "):
         env.reset(options={"tsk": TEST_TASK})
+    with pytest.raises(UsageError, match=r"(?s)task = 5 is no task.*try: .*sim-general/test/00000"):
+        env.reset(options={"task": 5})
 
 
 def test_the_screen_is_drawn_as_an_array_only_where_asked_for() -> None:
@@ -239,6 +244,74 @@ def test_such_a_device_is_stepped_inside_an_event_loop_too(kiosk_env: distrl.Pho
 def test_a_suite_of_another_device_is_refused_with_the_setting_that_names_it(kiosk_env: distrl.PhoneEnv) -> None:
     with pytest.raises(TaskError, match=r"(?s)simulated phone does not know.*devices\.kind"):
         distrl.make_env("kiosk.tasks:KioskSuite").reset()
+
+
+OWN_JUDGES = """
+import asyncio
+from distrl.types import Verdict
+
+
+class Looking:
+    def __init__(self, settings): ...
+
+    async def judge(self, attempt):
+        last = attempt.screens[-1]
+        picture = attempt.picture(last.screenshot)[:2] if attempt.picture else b""
+        return Verdict(outcome="success", reason=f"{len(attempt.screens)} screens, {len(last.elements) > 0}, {picture!r}")
+
+
+class Failing:
+    def __init__(self, settings): ...
+
+    async def judge(self, attempt):
+        raise RuntimeError("the model is gone")
+
+
+class Late:
+    def __init__(self, settings): ...
+
+    async def judge(self, attempt):
+        await asyncio.sleep(30.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("judge", "kept", "said"),
+    [
+        ("Looking", False, "3 screens, True, b''"),
+        ("Looking", True, r"3 screens, True, b'\xff\xd8'"),
+        ("Failing", False, "the judge failed: RuntimeError: the model is gone"),
+        ("Late", False, "the judge took over 0.05 s"),
+    ],
+)
+def test_a_judge_of_your_own_judges_as_in_training(
+    judge: str, kept: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_judges.py").write_text(OWN_JUDGES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_judges", raising=False)
+    config: dict[str, Any] = {
+        "devices.sim.latency.profile": "instant",
+        "judge.kind": f"own_judges:{judge}",
+        "judge.deadline_s": 0.05 if judge == "Late" else 60.0,
+        "rollout.keep_screenshots": kept,
+    }
+    env = distrl.make_env("sim-start", config=config)
+    env.reset(seed=0)
+    for action in (Press("home"), Wait(), Finish()):
+        _, reward, _, _, info = env.step(action)
+    env.close()
+    assert info["verdict"].reason == said
+    assert reward == float(judge == "Looking")
+
+
+def test_the_history_is_as_long_as_the_configuration_says() -> None:
+    env = distrl.make_env("sim-start", config={"devices.sim.latency.profile": "instant", "rollout.history": 2})
+    env.reset(seed=0)
+    for _ in range(4):
+        *_, info = env.step(Press("home"))
+    env.close()
+    assert len(info["observation"].recent) == 2
 
 
 def test_a_call_that_never_returns_ends_at_its_deadline_with_a_name() -> None:

@@ -36,7 +36,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float] = {}
     """Everything else, written as `learner/<name>`. A count whose last part begins with `num_` is summed, not averaged."""
     td_BT: Tensor | None = None
-    """What surprised: the TD error, or what the critic missed of the outcome. Like the next two, it is for the default
+    """The TD error, or the error of an outcome critic. Like the next two, it is for the default
     `priorities` alone; None counts as 0."""
     ratio_BT: Tensor | None = None
     entropy_BT: Tensor | None = None
@@ -106,7 +106,7 @@ class Algorithm:
 def loss_of(
     batch: TrainBatch, td_BT: Tensor, *, total: Tensor, losses: dict[str, Tensor], metrics: dict[str, Tensor]
 ) -> Loss:
-    """The loss with its terms as plain numbers: `total` is descended, all are logged, `td_BT` is what surprised."""
+    """The loss with its terms as plain numbers: `total` is descended, all are logged, `td_BT` is the TD error."""
     return Loss(
         total=total,
         losses={name: float(term.detach()) for name, term in {**losses, "total": total}.items()},

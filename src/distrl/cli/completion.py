@@ -72,11 +72,15 @@ def _plain(name: str) -> Flag:
 def _of_verb(verb: str) -> list[Command]:
     from distrl.cli.main import VERBS
 
-    module = import_module(f"distrl.cli.{verb}")
+    takes_config = getattr(import_module(f"distrl.cli.{verb}"), "TAKES_CONFIG", False)
+    return _of_parser(verb_parser(verb), (verb,), VERBS[verb], _settings() if takes_config else ())
+
+
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of a verb; settings that are given as flags are not in it."""
     parser = argparse.ArgumentParser(prog=verb, allow_abbrev=False)
-    module.configure(parser)
-    more = _settings() if getattr(module, "TAKES_CONFIG", False) else ()
-    return _of_parser(parser, (verb,), VERBS[verb], more)
+    import_module(f"distrl.cli.{verb}").configure(parser)
+    return parser
 
 
 def _of_parser(

@@ -1,4 +1,4 @@
-"""One episode played aloud: every screen is printed and drawn to a PNG, every action named, the verdict at the end.
+"""One episode, narrated: every screen is printed and drawn to a PNG, every action named, the verdict at the end.
 
 Who plays is the oracle, a random agent, or a person who types actions on the numbered elements of a screen.
 """
@@ -39,7 +39,7 @@ HISTORY = 6
 Agent = Callable[[tuple[UiElement, ...]], Action]
 
 
-class Aloud(msgspec.Struct, frozen=True, kw_only=True):
+class TriedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """What came of the episode, as `--json` gives it."""
 
     task: str
@@ -70,9 +70,9 @@ def random_agent(random: Random) -> Agent:
     return act
 
 
-def play_aloud(
+def play_verbosely(
     task: Task, agent: Agent, perturbations: PerturbationConfig, out: Path, *, with_ids: bool = False
-) -> Aloud:
+) -> TriedEpisode:
     """Play `task` until a claim, the step limit or the player's leaving.
 
     With ids, also what whoever writes a template needs: the ids of UI elements, and the records that each action changed.
@@ -98,7 +98,7 @@ def play_aloud(
     verdict = episode.verdict(find_judge(JudgeConfig()))
     _print_verdict(verdict, out, episode.num_steps)
     steps = episode.num_steps
-    return Aloud(task=task.id, instruction=task.instruction, steps=steps, verdict=verdict, screens=str(out))
+    return TriedEpisode(task=task.id, instruction=task.instruction, steps=steps, verdict=verdict, screens=str(out))
 
 
 def _forget_screens(out: Path) -> None:

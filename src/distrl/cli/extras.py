@@ -1,4 +1,4 @@
-"""Which extra of the package a verb needs, said before anything else is tried."""
+"""Which extra of the package a verb, or a function of the Python API, needs: said before anything else is tried."""
 
 from __future__ import annotations
 

@@ -19,10 +19,13 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import logging
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn, Protocol, cast
@@ -101,7 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _print_any_letter()
     try:
-        code = dispatch(list(sys.argv[1:] if argv is None else argv))
+        with warnings_told():
+            code = dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except DistrlError as error:
@@ -131,6 +135,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _tell(error: DistrlError) -> int:
     print(f"distrl: {error}", file=sys.stderr)
     return error.exit_code
+
+
+class _Warnings(logging.Handler):
+    """Prints records on stderr, as it is at that moment: a live table puts them above itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Not the events of a run, such as the death of a role: its progress shows them."""
+        return not record.name.startswith("distrl.events")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            print(f"distrl: {record.getMessage()}", file=sys.stderr)
+
+
+@contextmanager
+def warnings_told() -> Iterator[None]:
+    """While it lasts, warnings of the package are printed on stderr."""
+    handler, logger = _Warnings(logging.WARNING), logging.getLogger("distrl")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _print_any_letter() -> None:
@@ -167,6 +194,9 @@ def _run(verb: Verb, name: str, rest: list[str], *, takes_config: bool) -> int:
     parser.takes_config = takes_config
     verb.configure(parser)
     overrides, rest = split_overrides(rest) if takes_config else ({}, rest)
+    for word in rest:
+        if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
+            raise UsageError(f"{word[:-3]} needs a value", fix=f"{parser.prog} --help")
     try:
         args = parser.parse_args(rest)
     except SystemExit as stop:
@@ -213,6 +243,22 @@ def whole_number(flag: str, least: int, most: int, example: int) -> Callable[[st
                 expected=f"a whole number from {least} to {most}",
                 fix=f"{flag} {example}",
             )
+        return number
+
+    return read
+
+
+def real_number(flag: str, least: float, most: float, example: float) -> Callable[[str], float]:
+    """Reads the number of a flag; `UsageError` with the limits where it is none, or not a finite one within them."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:  # which NaN is not
+            expected, fix = f"a number from {least:g} to {most:g}", f"{flag} {example:g}"
+            raise UsageError(f"{flag} {text[:100]} does not fit", expected=expected, fix=fix)
         return number
 
     return read

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.cli.main import console, print_json
-from distrl.errors import UsageError
+from distrl.errors import DistrlError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from distrl.evaluation.report import Rate
-    from distrl.runtime.run_sizes import Pruned, RunFacts
+    from distrl.runtime.run_sizes import Part, Pruned, PrunePlan, RunFacts
 
 ROOT = Path("runs")
 
@@ -82,6 +82,8 @@ def _print_list(found: list[RunFacts]) -> None:
     for one in found:
         if one.why:
             print(f"{one.name}: {one.why}")
+        if one.pruned:
+            print(f"{one.name}: pruned of its {' and '.join(one.pruned)}")
     print(f"{len(found)} runs, {human(sum(one.size_bytes for one in found))}")
 
 
@@ -115,6 +117,8 @@ def _show(args: argparse.Namespace) -> int:
     print(f"{facts.name}: {facts.state}, {facts.episodes:,} episodes, {human(facts.size_bytes)}")
     if facts.why:
         print(facts.why)
+    if facts.pruned:
+        print(f"pruned of its {' and '.join(facts.pruned)}: what was counted is of before")
     print(f"success {_share(facts.success_before)} before, {_share(facts.success_after)} last")
     for part, size in parts.items():
         print(f"  {part:12} {human(size):>9}")
@@ -126,28 +130,56 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _prune(args: argparse.Namespace) -> int:
-    from distrl.runtime.run_sizes import HARMLESS, describe, prune, runs_in
+    from distrl.runtime.run_sizes import HARMLESS, newest_run, plan_prune, prune, runs_in
 
     if bool(args.runs) == args.all:
         raise UsageError(
             "say which runs", expected="RUN … or --all", fix="distrl runs list, then distrl runs prune RUN"
         )
     parts = tuple(dict.fromkeys(args.part or HARMLESS))
-    known = [path for path in runs_in(args.root) if describe(path).state != "unreadable"] if args.all else args.runs
-    found = [prune(path, parts, delete=args.yes) for path in known]
-    if args.json:
-        print_json({"deleted": args.yes, "size_bytes": sum(one.size_bytes for one in found), "runs": found})
-    else:
-        _print_pruned(found, deleted=args.yes)
+    if args.all:
+        newest_run(args.root)  # which says where there is none
+        plans, skipped = _plan_all(runs_in(args.root), parts)
+    else:  # all are looked at before the first is touched: one that cannot be pruned leaves the others as they are
+        plans, skipped = [plan_prune(path, parts) for path in dict.fromkeys(args.runs)], []
+    found = [prune(plan) if args.yes else plan.pruned for plan in plans]
+    _print_pruned([*found, *skipped], deleted=args.yes, as_json=args.json)
+    failed = [one for one in found if one.failed]
+    if failed:
+        seen = f"{failed[0].run}: {failed[0].failed}"
+        raise StoreError(seen, expected="all of it to go", fix="the same command again, once that is mended")
     return 0
 
 
-def _print_pruned(found: list[Pruned], *, deleted: bool) -> None:
+def _plan_all(paths: list[Path], parts: tuple[Part, ...]) -> tuple[list[PrunePlan], list[Pruned]]:
+    """What is to go from each run, and those that cannot be pruned with the reason."""
+    from distrl.runtime.run_sizes import Pruned, describe, plan_prune, reason
+
+    plans, skipped = [], []
+    for path in paths:
+        try:
+            if why := describe(path).why:
+                skipped.append(Pruned(run=str(path), parts={}, kept=f"it cannot be read: {why}"))
+            else:
+                plans.append(plan_prune(path, parts))
+        except (DistrlError, OSError) as error:
+            skipped.append(Pruned(run=str(path), parts={}, kept=reason(error)))
+    return plans, skipped
+
+
+def _print_pruned(found: list[Pruned], *, deleted: bool, as_json: bool) -> None:
     from distrl.runtime.run_sizes import PARTS
 
+    total = sum(one.size_bytes for one in found)
+    if as_json:
+        print_json({"deleted": deleted, "size_bytes": total, "runs": found})
+        return
     for one in found:
-        print(f"{one.run}: {f'nothing, {one.kept}' if one.kept else ''}".rstrip())
+        print(f"skipped {one.run}: {one.kept}" if one.kept else f"{one.run}:")
         for part, size in one.parts.items():
-            print(f"  {part:12} {human(size):>9}  {next(what for name, what in PARTS.items() if name == part)}")
-    total = human(sum(one.size_bytes for one in found))
-    print(f"deleted {total}" if deleted else f"{total} would go; the same command with --yes deletes it")
+            what = next(what for name, what in PARTS.items() if name == part)
+            print(f"  {part:12} {human(size):>9}  {what}")
+        if one.failed:
+            print(f"  not all of it went: {one.failed}")
+    said = f"{human(total)} would go; the same command with --yes deletes it"
+    print(f"deleted {human(total)}" if deleted else said)

@@ -6,19 +6,24 @@ import argparse
 import shutil
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from distrl.cli.extras import need_training_packages
 from distrl.cli.trust import add_trust_flag, trust_for, trusted_config
 from distrl.errors import StoreError, UsageError
+from distrl.types import Verdict
 
 if TYPE_CHECKING:
     from distrl.config.schema import Config
     from distrl.experience.frames import FrameCache
+    from distrl.experience.store import ExperienceStore
     from distrl.learner.loop import Learner
     from distrl.policies.base import Policy
     from distrl.pretraining.cloning import StoredExamples, Successes
@@ -26,6 +31,10 @@ if TYPE_CHECKING:
 
 TAKES_CONFIG = True
 LOCK_WAIT_S = 1.0
+CHUNK = 256
+"""Episodes that are listed from a store at once."""
+LONGEST_REASON = 200
+"""Characters of a judge's reason that are told."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     need_training_packages()
+    from distrl.cli.main import print_json
     from distrl.runtime.factory import make_policy, prepare_torch
     from distrl.runtime.placement import placement_notices
     from distrl.runtime.run_folder import create_run, open_run
 
     sources = [open_run(path) for path in args.data]
-    found = _successes(sources)
+    left_out = _left_out(sources)
+    found = _successes(sources, left_out)
     folder, config = _open(args)
     for text in placement_notices(config):
         print(text, file=sys.stderr)
@@ -55,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             _hold(folder, stack)
         frames = _frame_cache(config, [folder, *sources] if folder is not None else sources)
         policy = make_policy(config, frames, learning=True)
-        examples = _examples(policy, found, config)
+        examples = _examples(policy, found, left_out, config)
         if folder is None:  # not earlier: what cannot be learnt from leaves nothing behind
             folder = create_run(config, now=datetime.now())
             half_done.callback(shutil.rmtree, folder.path, ignore_errors=True)  # such as after Ctrl-C
@@ -71,36 +82,41 @@ def run(args: argparse.Namespace) -> int:
         "examples": len(examples.examples),
         "steps": examples.num_steps,
         "damaged_episodes": len(examples.damaged),
+        "failed_episodes": left_out.failed,
+        "unknown_episodes": left_out.unknown,
         "loss": loss,
         "policy_version": learner.version,
         "resumed": resumed,
     }
-    _tell(result, examples.damaged, as_json=args.json, trust=trust_for(config))
+    if args.json:
+        print_json(result)
+    else:
+        _tell(result, examples.damaged, left_out, trust=trust_for(config))
     return 0
 
 
-def _tell(result: dict[str, Any], damaged: list[str], *, as_json: bool, trust: str) -> None:
-    from distrl.cli.main import print_json
-
-    if as_json:
-        print_json(result)
-        return
+def _tell(result: dict[str, Any], damaged: list[str], left_out: LeftOut, *, trust: str) -> None:
     print("learnt {examples} of {steps} steps, loss {loss:.3f}; version {policy_version} of {run}".format(**result))
     if damaged:
         print(f"skipped as damaged: {len(damaged)} episodes, the first because {damaged[0]}")
+    if left_out.failed or left_out.unknown:
+        print(f"left out: {left_out.in_words()}")
     print(f"next: distrl train --resume {result['run']}{trust}")
 
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
     """The run to go on with, None for a new one, and its settings: nothing is written yet."""
-    from distrl.cli.train import check_model
+    from distrl.cli.train import check_model, check_settings
     from distrl.config.load import load_config, no_such_file
     from distrl.runtime.placement import check_devices
     from distrl.runtime.run_folder import open_run
+    from distrl.runtime.run_sizes import refuse_pruned
 
     if not args.run.exists():
         raise no_such_file(args.run, otherwise="name a run folder to go on with")
     folder = open_run(args.run) if args.run.is_dir() else None
+    if folder is not None:
+        refuse_pruned(folder)
     if folder is not None and args.overrides:
         raise UsageError(
             "a run keeps its own settings", expected="RUN and --data alone", fix="a TOML file makes a new run"
@@ -108,6 +124,8 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
     config = (
         load_config(args.run, args.overrides) if folder is None else trusted_config(folder, trusted=args.trust_code)
     )
+    if folder is None:  # a run that `distrl train --resume` would refuse is not begun
+        check_settings(config)
     check_model(config)
     check_devices(config)
     return folder, config
@@ -120,7 +138,77 @@ def _hold(folder: RunFolder, stack: ExitStack) -> None:
     stack.callback(take(folder.lock("supervisor"), wait_s=LOCK_WAIT_S, what=str(folder.path)).release)
 
 
-def _successes(sources: list[RunFolder]) -> Successes:
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Episodes that are not imitated: how often each reason was given."""
+
+    failed_because: Counter[str]
+    """Known not to have succeeded."""
+    unknown_because: Counter[str]
+    """Without an outcome, such as after a device was lost."""
+
+    @property
+    def failed(self) -> int:
+        """How many are known not to have succeeded."""
+        return self.failed_because.total()
+
+    @property
+    def unknown(self) -> int:
+        """How many have no outcome."""
+        return self.unknown_because.total()
+
+    def count(self, verdict: Verdict) -> None:
+        """Count one that did not succeed."""
+        (self.failed_because if verdict.known else self.unknown_because)[_one_line(verdict.reason)] += 1
+
+    def in_words(self) -> str:
+        """How many of each sort, and the reason that came most often."""
+        failed = f"{self.failed} that failed{_most_often(self.failed_because)}" if self.failed else ""
+        unknown = f"{self.unknown} without an outcome{_most_often(self.unknown_because)}" if self.unknown else ""
+        return ", ".join(filter(None, (failed, unknown)))
+
+
+def _one_line(reason: str) -> str:
+    return " ".join(reason.split())[:LONGEST_REASON] or "no reason given"
+
+
+def _most_often(reasons: Counter[str]) -> str:
+    ((reason, count),) = reasons.most_common(1)
+    return f" ({reason})" if count == reasons.total() else f" (most often, {count}: {reason})"
+
+
+def _left_out(sources: list[RunFolder]) -> LeftOut:
+    """What of these runs is not imitated; `StoreError` where one of them has no episodes at all."""
+    from distrl.experience.store import ExperienceStore
+    from distrl.runtime.run_sizes import pruned_parts
+
+    found = LeftOut(failed_because=Counter(), unknown_because=Counter())
+    for source in sources:
+        if not (source.experience / "index.sqlite").exists():
+            pruned = "episodes" in pruned_parts(source)
+            raise StoreError(
+                f"{source.path} {'was pruned of its episodes' if pruned else 'holds no episodes yet'}",
+                expected="a run with successful episodes",
+                fix="--data with another run: distrl runs list",
+            )
+        with ExperienceStore(source.experience, read_only=True) as store:
+            _count_failures(store, found)
+    return found
+
+
+def _count_failures(store: ExperienceStore, found: LeftOut) -> None:
+    seq = 0
+    while rows := store.after(seq, CHUNK):
+        for row in rows:
+            if row.success:
+                continue
+            try:
+                found.count(store.read(row.id).verdict)
+            except StoreError as error:
+                found.count(Verdict(outcome="unknown", reason=error.seen))
+        seq = rows[-1].seq
+
+
+def _successes(sources: list[RunFolder], left_out: LeftOut) -> Successes:
     """What the successful episodes of these runs observed and did."""
     from distrl.experience.store import ExperienceStore
     from distrl.pretraining.cloning import read_successes
@@ -130,26 +218,27 @@ def _successes(sources: list[RunFolder]) -> Successes:
             stack.enter_context(ExperienceStore(source.experience, read_only=True)) for source in sources
         )
     if not found.episodes:
-        raise _nothing(", ".join(str(source.path) for source in sources), found.damaged)
+        raise _nothing(", ".join(str(source.path) for source in sources), found.damaged, left_out)
     return found
 
 
-def _nothing(where: str, damaged: list[str]) -> StoreError:
+def _nothing(where: str, damaged: list[str], left_out: LeftOut) -> StoreError:
     unreadable = f" that can be read; {len(damaged)} are damaged, the first: {damaged[0]}" if damaged else ""
+    others = f"; it has {left_out.in_words()}" if left_out.failed or left_out.unknown else ""
     return StoreError(
-        f"{where} holds no successful episode{unreadable}",
+        f"{where} holds no successful episode{unreadable}{others}",
         expected="something to imitate",
-        fix="name a run that got further: distrl status RUN",
+        fix="--data with a run that got further: distrl runs list shows the success of each",
     )
 
 
-def _examples(policy: Policy[Any], found: Successes, config: Config) -> StoredExamples:
+def _examples(policy: Policy[Any], found: Successes, left_out: LeftOut, config: Config) -> StoredExamples:
     """What the policy can express of these episodes; an error where that is nothing."""
     from distrl.pretraining.cloning import nothing_expressible, stored_examples
 
     examples = stored_examples(policy, found)
     if not examples.num_steps:
-        raise _nothing("--data", examples.damaged)
+        raise _nothing("--data", examples.damaged, left_out)
     if not examples.examples:
         raise nothing_expressible(examples.num_steps, config.policy, otherwise="--data of a run on other tasks")
     return examples

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
@@ -44,13 +46,25 @@ def _show(folder: RunFolder, *, as_json: bool) -> RunStatus:
     from distrl.cli.main import print_json
     from distrl.runtime.summary import read_status
 
-    status = read_status(folder, now_s=time.time())
+    status = _with_pruned(folder, read_status(folder, now_s=time.time()))
     if as_json:
         print_json(status)
     else:
         _print(folder, status)
     sys.stdout.flush()
     return status
+
+
+def _with_pruned(folder: RunFolder, status: RunStatus) -> RunStatus:
+    """With a notice where parts were deleted: what is counted is what is left."""
+    from distrl.runtime.run_sizes import pruned_parts
+
+    gone = pruned_parts(folder)
+    if not gone:
+        return status
+    counts = "; the episodes and steps above are those that are left" if "episodes" in gone else ""
+    notice = f"pruned of its {' and '.join(gone)}: it cannot be resumed{counts}"
+    return msgspec.structs.replace(status, notices=[*status.notices, notice])
 
 
 def _print(folder: RunFolder, status: RunStatus) -> None:

@@ -17,9 +17,11 @@ from distrl.errors import DistrlError, TaskError, closest, raised_as
 from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import solve
-from distrl.types import AndroidCheck, CustomCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
+from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
 EXAMPLES = 3
+WITHOUT_TASKS = ("list",)
+"""Built-in suites that have tasks only where a configuration gives them some."""
 
 
 class SuiteFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +107,8 @@ def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
     found: dict[str, Suite] = {}
     broken: dict[str, str] = {}
     for name in plugins.names("suites"):
+        if name in WITHOUT_TASKS:
+            continue
         try:
             made = suite(name)
             if name not in plugins.BUILT_IN["suites"]:
@@ -257,6 +261,8 @@ def _wants(task: Task) -> str:
             return f"a reward of {at_least:g} from the device"
         case AndroidCheck() as check:
             return ", ".join(f"{name} {value}" for name, value in msgspec.to_builtins(check).items() if name != "type")
+        case ModelCheck(criterion=criterion):
+            return f"a model's verdict: {criterion or 'the instruction was carried out'}"
         case CustomCheck(values=values):
             return ", ".join(f"{name} {value}" for name, value in values.items())
 
@@ -269,7 +275,7 @@ def _leg(move: Move) -> str:
 
 
 def _try(args: argparse.Namespace) -> int:
-    from distrl.cli.episode import choose_agent, play_aloud
+    from distrl.cli.episode import choose_agent, play_verbosely
 
     task = find_task(args.id)
     if not isinstance(task.setup, SimSetup):
@@ -281,7 +287,7 @@ def _try(args: argparse.Namespace) -> int:
     out = args.out or Path("runs/try") / task.id.replace("/", "-")
     agent = choose_agent(args.agent, task, args.agent_seed)
     perturbations = PerturbationConfig() if args.perturbed else NO_PERTURBATIONS
-    aloud = play_aloud(task, agent, perturbations, out, with_ids=args.ids)
+    tried = play_verbosely(task, agent, perturbations, out, with_ids=args.ids)
     if args.json:
-        print_json(aloud)
-    return 1 if args.agent == "oracle" and not aloud.verdict.success else 0
+        print_json(tried)
+    return 1 if args.agent == "oracle" and not tried.verdict.success else 0

@@ -6,6 +6,7 @@ import argparse
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from distrl.cli.extras import need_model_packages, need_training_packages
-from distrl.cli.trust import add_trust_flag, trust_for, trusted_config
+from distrl.cli.trust import add_trust_flag, trust_for
 from distrl.errors import ConfigError, RoleCrashed, UsageError
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.runtime.session import RunSnapshot, Session
     from distrl.runtime.summary import Summary
     from distrl.transport.base import BudgetUsed
-    from distrl.types import Split
+    from distrl.types import SettingValue, Split
 
 TAKES_CONFIG = True
 
@@ -41,7 +42,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    need_training_packages()
     from distrl.cli.main import print_json
     from distrl.cli.progress import Progress
     from distrl.runtime.kinds import make_runtime
@@ -72,9 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
     from distrl.config.load import load_config
-    from distrl.runtime.placement import check_devices
-    from distrl.runtime.resume import settings_to_resume
-    from distrl.runtime.run_folder import create_run, open_run
+    from distrl.runtime.run_folder import open_run
 
     if args.resume is None:
         if args.trust_code:
@@ -82,10 +80,7 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
                 "--trust-code is for --resume RUN", expected="your own file or flags", fix="leave --trust-code out"
             )
         config = load_config(args.config, args.overrides)
-        check_settings(config)
-        check_model(config)
-        check_devices(config)
-        return create_run(config, now=datetime.now()), config
+        return new_run(config), config
     if args.config is not None:
         raise UsageError(
             "a resumed run keeps its own settings",
@@ -93,13 +88,37 @@ def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
             fix=f"distrl train --resume {args.resume}",
         )
     folder = open_run(args.resume)
-    trusted_config(folder, trusted=args.trust_code, unless=tuple(args.overrides))
-    config = settings_to_resume(folder, args.overrides)
+    return folder, resumed_settings(folder, args.overrides, trust_code=args.trust_code)
+
+
+def new_run(config: Config) -> RunFolder:
+    """The folder of a new run with these settings; raises before it is made where the run would come to nothing here."""
+    from distrl.runtime.run_folder import create_run
+
+    _check_run(config)
+    return create_run(config, now=datetime.now())
+
+
+def resumed_settings(folder: RunFolder, changes: Mapping[str, SettingValue], *, trust_code: bool) -> Config:
+    """What a run goes on with; raises where it cannot, or names code that is not to be trusted."""
+    from distrl.runtime.resume import settings_to_resume
+    from distrl.runtime.run_folder import read_errors
+
+    with read_errors(folder.path):
+        config = settings_to_resume(folder, changes, trust_code=trust_code)
+        _check_run(config)
+        refuse_finished(folder, config)
+    return config
+
+
+def _check_run(config: Config) -> None:
+    """Raise now where a run with these settings would come to nothing on this machine."""
+    from distrl.runtime.placement import check_devices
+
+    need_training_packages()
     check_settings(config)
     check_model(config)
     check_devices(config)
-    refuse_finished(folder, config)
-    return folder, config
 
 
 def check_settings(config: Config) -> None:
@@ -127,11 +146,13 @@ def _check_plugins(config: Config) -> None:
 
 
 def _check_tasks(config: Config) -> None:
-    """Raise now, before anything is written, where there is nothing to play."""
+    """Raise now, before anything is written, where there is nothing to play, nobody to judge it, or the oracle of own tasks fails."""
+    from distrl import plugins
     from distrl.rollout.scheduler import Portion, TaskFeed
     from distrl.tasks.base import RenamesTasks, find_suite
+    from distrl.tasks.judges import AutoJudge, find_judge
 
-    suite = find_suite(config.tasks)
+    suite, judge = find_suite(config.tasks), find_judge(config.judge)
     if config.tasks.rename_share and not isinstance(suite, RenamesTasks):
         raise ConfigError(
             f"tasks.rename_share = {config.tasks.rename_share:g}, and {suite.name} cannot rename its tasks",
@@ -142,12 +163,18 @@ def _check_tasks(config: Config) -> None:
     portion = Portion(max_oracle_steps=config.tasks.max_oracle_steps)
     for split in splits:
         task = TaskFeed(suite, split, seed="check", portion=portion).next()
+        if isinstance(judge, AutoJudge):
+            judge.for_task(task)
         if config.warm_start.demonstrations and task.solution is None:
             raise ConfigError(
                 f"warm_start.demonstrations = {config.warm_start.demonstrations}, and {suite.name} knows no solutions",
                 expected="a suite whose tasks have a solution, or no demonstrations",
                 fix="--warm_start.demonstrations 0",
             )
+    if config.warm_start.demonstrations and config.tasks.suite not in plugins.BUILT_IN["suites"]:
+        from distrl.pretraining.demonstrations import check_solutions
+
+        check_solutions(config)
 
 
 def check_model(config: Config) -> None:

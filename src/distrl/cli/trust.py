@@ -12,20 +12,17 @@ if TYPE_CHECKING:
 
 def add_trust_flag(parser: argparse.ArgumentParser) -> None:
     """Declare `--trust-code`."""
-    text = "run the Python code that the run's config.toml names: plug-ins, or code beside a model; read it first"
+    text = "use what the run's config.toml names: plug-ins, code beside a model, programs, a judge's address; read it first"
     parser.add_argument("--trust-code", action="store_true", help=text)
 
 
-def trusted_config(folder: RunFolder, *, trusted: bool, unless: tuple[str, ...] = ()) -> Config:
-    """The settings of a run; `UsageError` where they name code and nobody said to trust it.
-
-    `unless` are keys that the user's own flags replace, so that what stands in the folder does not count.
-    """
+def trusted_config(folder: RunFolder, *, trusted: bool) -> Config:
+    """The settings of a run; `UsageError` where they name code and nobody said to trust it."""
     from distrl.runtime.trust import refuse_code
 
     config = folder.config()
     if not trusted:
-        refuse_code(config, str(folder.config_file), unless=unless)
+        refuse_code(config, str(folder.config_file))
     return config
 
 

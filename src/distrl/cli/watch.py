@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SEEN = 6
 """Texts of a screen that are printed."""
+MOST_EPISODES = 1000
+"""Of one command: each leaves a film."""
 
 
 class WatchedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +48,19 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     from distrl.cli.evaluate import add_model_flags
+    from distrl.cli.main import real_number, whole_number
 
     parser.add_argument("run", type=Path, help="a run folder, one of its checkpoints, or an export")
     parser.add_argument("task", nargs="?", help="such as sim-start/test/3, or its number; without it, a held-out one")
     parser.add_argument("--suite", help="which tasks; without it, those that the run was trained on")
     parser.add_argument("--split", choices=("test", "tune", "train"), default="test", help="default: test")
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="play so many tasks (default: 1)")
+    episodes = whole_number("--episodes", 1, MOST_EPISODES, 1)
+    parser.add_argument("--episodes", type=episodes, default=1, metavar="N", help="play so many tasks (default: 1)")
+    seed, temperature = whole_number("--seed", 0, 2**32 - 1, 0), real_number("--temperature", 0.0, 100.0, 0.5)
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="chooses the task and the choices (0)")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="chooses the task and the choices (default: 0)"
+        "--temperature", type=temperature, metavar="T", help="0: always the likeliest action (default: 0.5)"
     )
-    parser.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest action (default: 0.5)")
     parser.add_argument("--gif", type=Path, metavar="FILE", help="the film (default: watch.gif in the run folder)")
     parser.add_argument("--strip", type=Path, metavar="FILE", help="also all screens side by side, as a PNG")
     add_model_flags(parser)
@@ -68,25 +73,22 @@ def run(args: argparse.Namespace) -> int:
     from distrl.runtime.playing import TaskChoice, find_source
 
     _check(args)
-    suite = args.suite or _suite_of(args.task)
+    suite = _suite_of(args.task) if args.suite is None else args.suite
     choice = TaskChoice(suite=suite, split=args.split)
     source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
+    outputs = _outputs(source, args)
     tasks = _tasks(source, args)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    watched = _watch(source, tasks, args)
+    watched = _watch(source, tasks, outputs, args)
     if args.json:
         print_json({"run": source.name, "episodes": watched})
     return 0
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.episodes < 1:
-        raise UsageError(f"--episodes {args.episodes} does not fit", expected="1 or more", fix="--episodes 1")
     if args.task is not None and args.episodes > 1:
         raise UsageError("one task was named, and several episodes asked for", fix="leave TASK or --episodes out")
-    if args.temperature is not None and not 0.0 <= args.temperature <= 100.0:
-        raise UsageError(f"--temperature {args.temperature} does not fit", expected="0 to 100", fix="--temperature 0")
 
 
 def _suite_of(task: str | None) -> str | None:
@@ -107,7 +109,7 @@ def _tasks(source: Source, args: argparse.Namespace) -> list[Task]:
     return [choose_task(source.config, args.task, split=args.split, number=first + index) for index in count]
 
 
-def _watch(source: Source, tasks: list[Task], args: argparse.Namespace) -> list[Watched]:
+def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: argparse.Namespace) -> list[Watched]:
     from distrl.evaluation.evaluate import TEMPERATURE
     from distrl.evaluation.playback import play
     from distrl.policies.base import notices_of
@@ -124,7 +126,7 @@ def _watch(source: Source, tasks: list[Task], args: argparse.Namespace) -> list[
         print(f"\n{task.id} ({task.template}): {task.instruction}")
         playback = play(player, task, _tell)
         _print_end(playback)
-        files = _write(playback, args, source, number if len(tasks) > 1 else None)
+        files = _write(playback, outputs, number if len(tasks) > 1 else None)
         watched.append(_summary(playback, files))
     return watched
 
@@ -152,17 +154,45 @@ def _print_end(playback: Playback) -> None:
         print(f"side effect: {effect}")
 
 
-def _write(playback: Playback, args: argparse.Namespace, source: Source, number: int | None) -> dict[str, Path]:
+def _outputs(source: Source, args: argparse.Namespace) -> dict[str, Path]:
+    """The files to write; an error now, and not after the episode, where one cannot be written."""
+    found = {"gif": args.gif or _default_gif(source.path)}
+    if args.strip is not None:
+        found["strip"] = args.strip
+    for kind, file in found.items():
+        _check_output(f"--{kind}", file)
+    if len({file.resolve() for file in found.values()}) < len(found):
+        raise UsageError(
+            f"--gif and --strip are both {args.strip}",
+            expected="two files: the film, and the screens side by side",
+            fix=f"--gif {args.strip.with_suffix('.gif')} --strip {args.strip.with_suffix('.png')}",
+        )
+    return found
+
+
+def _check_output(flag: str, file: Path) -> None:
+    """`StoreError` where a file cannot be written: nothing is made yet."""
+    try:
+        seen = "it is a folder" if file.is_dir() else ""
+        folder = file.absolute().parent
+        while not folder.exists():
+            folder = folder.parent
+        if not seen and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            seen = f"{folder} is no folder that you may write to"
+    except OSError as error:
+        seen = error.strerror or str(error)
+    if seen:
+        raise StoreError(f"cannot write {file}: {seen}", fix=f"{flag} with a file that you may write")
+
+
+def _write(playback: Playback, outputs: dict[str, Path], number: int | None) -> dict[str, Path]:
     """Write the pictures; one of several episodes gets its number in the name."""
     from distrl.evaluation.film import make_gif, make_strip
 
-    wanted = {"gif": (args.gif or _default_gif(source.path), make_gif)}
-    if args.strip is not None:
-        wanted["strip"] = (args.strip, make_strip)
     written = {}
-    for kind, (path, make) in wanted.items():
+    for kind, path in outputs.items():
         file = path if number is None else path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
-        _save(file, make(playback))
+        _save(file, make_gif(playback) if kind == "gif" else make_strip(playback))
         print(f"{kind}: {file}")
         written[kind] = file
     return written

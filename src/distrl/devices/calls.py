@@ -23,11 +23,12 @@ T = TypeVar("T")
 
 async def abandon_on_cancel(work: Coroutine[Any, Any, T], *, name: str) -> T:
     """What comes of `work`; it is abandoned where whoever waits here is cancelled."""
-    begun, context = _Begun(work), copy_context()
+    begun, context = _StartedCoroutine(work), copy_context()
     task = asyncio.create_task(begun, name=name, context=context)
     try:
         with _as_current(task):
-            # The first step is made here and now. `Task(eager_start=True)` does the same from Python 3.12 on.
+            # The first step is made here and now, with the hooks that asyncio documents for tasks of other libraries.
+            # `Task(eager_start=True)` does the same from Python 3.12 on.
             context.run(begun.begin)
         if not begun.is_over:
             await asyncio.wait({task})
@@ -66,7 +67,7 @@ def _as_current(task: asyncio.Task[Any]) -> Iterator[None]:
         _enter_task(loop, waiting)
 
 
-class _Begun(Coroutine[Any, Any, T]):
+class _StartedCoroutine(Coroutine[Any, Any, T]):
     """A coroutine whose first step is made by `begin`, and the others by a task."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:

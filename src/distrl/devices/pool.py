@@ -135,6 +135,13 @@ class DevicePool:
         now = self._clock()
         return [_describe(name, slot, now) for name, slot in sorted(self._slots.items())]
 
+    def describe(self) -> str:
+        """Why whoever waits for a device has none, such as "1 restarting, 3 quarantined"."""
+        counts = Counter(slot.health for slot in self._slots.values())
+        shown = ", ".join(f"{count} {health}" for health, count in sorted(counts.items())) or "the pool is empty"
+        shared = f"; the {counts[Health.HEALTHY]} healthy are leased to other roles" * bool(counts[Health.HEALTHY])
+        return f"{shown}{shared}"
+
     async def lease(self, timeout_s: float) -> Device:
         """A healthy device, the longest idle first; `DeviceError` where none comes free in time."""
         if self._bug is not None:
@@ -239,13 +246,12 @@ class DevicePool:
     async def _ring(self, turn: asyncio.Future[_Slot], timeout_s: float) -> None:
         await self._sleep(timeout_s)
         if not turn.done():
-            turn.set_exception(DeviceError(self._why_none(timeout_s), fix="add devices, or look at why they are lost"))
-
-    def _why_none(self, timeout_s: float) -> str:
-        counts = Counter(slot.health for slot in self._slots.values())
-        shown = ", ".join(f"{count} {health}" for health, count in sorted(counts.items())) or "the pool is empty"
-        shared = f"; the {counts[Health.HEALTHY]} healthy are leased to other roles" * bool(counts[Health.HEALTHY])
-        return f"no device came free within {timeout_s:g} s: {shown}{shared}"
+            turn.set_exception(
+                DeviceError(
+                    f"no device came free within {timeout_s:g} s: {self.describe()}",
+                    fix="add devices, or look at why they are lost",
+                )
+            )
 
     def _offer(self, slot: _Slot) -> None:
         """Give the device to whoever waits longest, or keep it for the next one."""

@@ -95,11 +95,20 @@ def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int)
 
 def read_rate(path: Path) -> Rate | None:
     """The success in a report that was written to a file; None where there is none, `StoreError` where it is damaged."""
+    return read_report(path).rate if path.exists() else None
+
+
+def read_report(path: Path) -> Report:
+    """The report in a file; `StoreError` where it is damaged or cannot be read."""
     try:
         found = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    return rate_of(found, source=str(path))
+    except OSError as error:
+        raise StoreError(
+            f"cannot read {path}: {error.strerror or error}",
+            expected="a report as it was written",
+            fix=f"move {path} away, or check your rights to it",
+        ) from error
+    return parse_report(found, source=str(path))
 
 
 def rate_of(report: bytes, *, source: str) -> Rate:

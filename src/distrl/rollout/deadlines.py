@@ -6,8 +6,10 @@ pure. A policy has no deadline of its own, so `DECISION_S` stands for one: a slo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from distrl.config.schema import Config
 from distrl.devices.base import TimeScales
 from distrl.rollout.episode import SCREENSHOT_TRIES, EpisodeLimits
 
@@ -33,6 +35,18 @@ def longest_attempt_s(
     tasks_s = max(max_s, default=0.0)
     episode_s = max(_episode_s(limits, scales, tasks_s) for scales in times)
     return LEASE_DEADLINE_S + episode_s + judge_s + store_s
+
+
+def verdicts_s(num_pending: int, *, at_once: int, deadline_s: float, hindsight: bool) -> float:
+    """How long so many verdicts may take, `at_once` at a time, from a judge that misses each deadline; hindsight has one more."""
+    return math.ceil(num_pending / at_once) * deadline_s * (2 if hindsight else 1)
+
+
+def verdicts_of_worker_s(config: Config, num_devices: int) -> float:
+    """The same for all that a worker may have pending: those that are being judged, and one more of each of its devices."""
+    judge, hindsight = config.judge, config.data.hindsight
+    num_pending = judge.at_once + num_devices
+    return verdicts_s(num_pending, at_once=judge.at_once, deadline_s=judge.deadline_s, hindsight=hindsight)
 
 
 def longest_turn_s(limits: EpisodeLimits, times: Iterable[TimeScales]) -> float:

@@ -118,9 +118,9 @@ async def run_episode(id: str, device: Device, task: Task, tools: EpisodeTools, 
         ending = await episode.play()
         end = await episode.end_state()
     except _DeviceFault as fault:
-        hurried = tools.stopping() and fault.late
-        lost = "" if hurried else fault.why
-        ending = Ending.TIME_LIMIT if hurried else Ending.DEVICE_LOST
+        cut_by_stop = tools.stopping() and fault.late
+        lost = "" if cut_by_stop else fault.why
+        ending = Ending.TIME_LIMIT if cut_by_stop else Ending.DEVICE_LOST
         episode.forget_unseen()
     return Played(trajectory=await episode.record(id, ending, end) if episode.steps else None, lost=lost)
 

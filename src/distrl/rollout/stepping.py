@@ -1,6 +1,7 @@
 """One episode step by step, for whoever decides between two steps: a Gymnasium environment, a person at the keyboard.
 
-Observations and their history are built as in every other episode. Stepping also works inside an event loop, such as in a
+Observations and their history are built as in every other episode, and a judge is shown and allowed what it is in every other
+one: the last screens, a deadline, and failures that cost the verdict alone. Stepping also works inside an event loop, such as in a
 notebook. `drive` needs none: its device must not suspend, as simulated phones without delays do not. A device that takes its
 time is driven by the loop of an `EventLoopThread`.
 """
@@ -10,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from distrl.config.schema import JudgeConfig
 from distrl.devices.base import Capture, Device, Performed, SavesState
 from distrl.errors import DeviceError, UsageError
+from distrl.experience.frames import FrameCache
 from distrl.rollout.observing import ObservationBuilder
-from distrl.tasks.judges import Attempt, Judge
+from distrl.tasks.judges import LAST_SCREENS, Attempt, Judge, judge_attempt
 from distrl.types import Action, Ending, EndState, Finish, Observation, Past, Task, Verdict
 
 T = TypeVar("T")
+JUDGE_DEADLINE_S = JudgeConfig().deadline_s
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
@@ -38,6 +43,12 @@ def drive(work: Coroutine[Any, Any, T]) -> T:
         expected="a device whose calls return at once, such as a simulated phone of the profile instant",
         fix="drive it by an EventLoopThread, as distrl.make_env(config=...) does",
     )
+
+
+def run_aside(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that needs an event loop: in a thread of its own, since this one may have a loop running."""
+    with ThreadPoolExecutor(1, thread_name_prefix="verdict") as beside:
+        return beside.submit(asyncio.run, work).result()
 
 
 class Drive(Protocol):
@@ -85,13 +96,21 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     recent: tuple[Past, ...]
     num_steps: int
     reward: float
+    screens: tuple[Observation, ...] = ()
 
 
 class SteppedEpisode:
-    """An attempt at one task on a device that was just reset."""
+    """An attempt at one task on a device that was just reset.
 
-    def __init__(self, device: Device, task: Task, *, history: int, drive: Drive = drive) -> None:
-        self._device, self.task, self._drive = device, task, drive
+    With `frames`, each observation has its picture, which stays there for the judge, as in a run that keeps screenshots.
+    """
+
+    def __init__(
+        self, device: Device, task: Task, *, history: int, drive: Drive = drive, frames: FrameCache | None = None
+    ) -> None:
+        self._device, self.task, self._drive, self._frames = device, task, drive, frames
+        self._acted_on: tuple[Observation, ...] = ()
+        self._shown: Observation | None = None
         self._builder = ObservationBuilder(task.instruction, history=history)
         self._claim: Finish | None = None
         self._done, self._reward = False, 0.0
@@ -119,28 +138,50 @@ class SteppedEpisode:
 
     def observe(self) -> Observation:
         """What a policy would be shown now."""
-        return self._builder.observe(self.capture())
+        capture = self.capture(screenshot=self._frames is not None)
+        reference = self._frames.put(capture.screenshot) if self._frames is not None else ""
+        self._shown = self._builder.observe(capture, screenshot=reference)
+        return self._shown
 
     def act(self, observation: Observation, action: Action) -> Performed:
         """Carry out one action that was chosen on `observation`."""
         performed = self._drive(self._device.perform(action))
         self._builder.record(observation, action, performed)
+        self._acted_on, self._shown = (*self._acted_on, observation)[-LAST_SCREENS:], None
         self.num_steps += 1
         self._reward += performed.reward
         self._done = self._done or performed.done
         self._claim = action if isinstance(action, Finish) else None
         return performed
 
-    def verdict(self, judge: Judge) -> Verdict:
-        """What the episode came to."""
-        end = EndState(claim=self._claim, reward=self._reward, device=self._drive(self._device.end_state()))
+    def end_state(self) -> EndState:
+        """How things stand now, as a judge would be told."""
+        return EndState(claim=self._claim, reward=self._reward, device=self._drive(self._device.end_state()))
+
+    def verdict(self, judge: Judge, *, deadline_s: float = JUDGE_DEADLINE_S) -> Verdict:
+        """What the episode came to; unknown, with the reason, where the judge fails or takes longer than `deadline_s`."""
         ending = Ending.FINISHED if self._claim else Ending.ENVIRONMENT if self._done else Ending.STEP_LIMIT
-        return self._drive(judge.judge(Attempt(task=self.task, end=end, ending=ending)))
+        screens, picture = self._last_screens(), None if self._frames is None else self._frames.get
+        attempt = Attempt(task=self.task, end=self.end_state(), ending=ending, screens=screens, picture=picture)
+        judging = judge_attempt(judge, attempt, deadline_s=deadline_s)
+        return self._drive(judging) if isinstance(self._drive, EventLoopThread) else run_aside(judging)
+
+    def _last_screens(self) -> tuple[Observation, ...]:
+        """What was acted on last and, where nobody ended the episode, what came of the last action."""
+        if self.terminated:
+            return self._acted_on
+        return (*self._acted_on, self._shown or self.observe())[-LAST_SCREENS:]
 
     def save_state(self) -> bytes:
         """Device, history and counters as they are, to come back to in the same task."""
         device = self._drive(self._saving().save_state())
-        saved = _Saved(device=device, recent=self._builder.recent, num_steps=self.num_steps, reward=self._reward)
+        saved = _Saved(
+            device=device,
+            recent=self._builder.recent,
+            num_steps=self.num_steps,
+            reward=self._reward,
+            screens=self._acted_on,
+        )
         return msgspec.msgpack.encode(saved)
 
     def load_state(self, state: bytes) -> None:
@@ -152,6 +193,7 @@ class SteppedEpisode:
             raise UsageError(f"this is no saved state: {error}", fix="give it what save_state gave") from None
         self._drive(device.load_state(saved.device))
         self._builder.recent, self.num_steps, self._reward = saved.recent, saved.num_steps, saved.reward
+        self._acted_on, self._shown = saved.screens, None
         self._claim, self._done = None, False
 
     def _saving(self) -> SavesState:

@@ -24,7 +24,7 @@ from distrl.devices.pool import DevicePool, Health
 from distrl.errors import DeviceError
 from distrl.experience.frames import FrameBuffer
 from distrl.rollout.batching import Batcher, all_or_first_error
-from distrl.rollout.deadlines import LEASE_DEADLINE_S
+from distrl.rollout.deadlines import LEASE_DEADLINE_S, verdicts_s
 from distrl.rollout.episode import (
     BusyMeter,
     EpisodeLimits,
@@ -41,7 +41,7 @@ from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, Vers
 from distrl.rollout.threads import beside
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.transport.base import EpisodeSink, EventSink
-from distrl.types import Observation, Trajectory
+from distrl.types import Ending, Observation, Trajectory
 
 HELD_BACK_POLL_S = 0.02
 """How long a worker that may start nothing waits before it asks again, once for all its devices."""
@@ -165,7 +165,7 @@ class Worker:
             return f"the store: {held / 1e6:.0f} MB of pictures in memory wait to be kept"
         if self._judges.locked():
             return self._judge_said
-        return self._held_back
+        return self._held_back or (f"a device: {self._parts.pool.describe()}" if self._parts.pool.num_waiting else "")
 
     @property
     def num_storing(self) -> int:
@@ -212,8 +212,8 @@ class Worker:
     async def _store_the_rest(self, storing: asyncio.Task[None]) -> None:
         """Also where something else has failed: what was finished is stored, unless it is the store that failed."""
         # A store that has failed takes nothing any more, and those who wait to hand something over would wait for ever.
-        limit_s = self._parts.judge_deadline_s * (1 if self._hindsight is None else 2) + JUDGE_MARGIN_S
         judging = asyncio.create_task(_all_over(self._judging), name="last verdicts")
+        limit_s = self._last_verdicts_s() + JUDGE_MARGIN_S
         await asyncio.wait({judging, storing}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         self._outbox.finish()
         try:
@@ -226,6 +226,13 @@ class Worker:
             await self._see_end_of([judging, *self._judging])
             for why in await self._parts.pool.close():
                 self._parts.log.write("device_not_closed", why=why.splitlines()[0])
+
+    def _last_verdicts_s(self) -> float:
+        """How long those that are pending may take: more of them than are judged at once, where something has failed."""
+        parts, hindsight = self._parts, self._hindsight is not None
+        return verdicts_s(
+            len(self._judging), at_once=parts.judge_at_once, deadline_s=parts.judge_deadline_s, hindsight=hindsight
+        )
 
     async def _see_end_of(self, cancelled: Iterable[asyncio.Task[None]]) -> None:
         """Wait for tasks that were cancelled, within a deadline; what they raise has been told elsewhere."""
@@ -248,7 +255,7 @@ class Worker:
 
     def _start_lanes(self) -> list[asyncio.Task[None]]:
         if self._parts.lockstep:
-            return [asyncio.create_task(self._march(self._parts.lockstep), name="batches in lock-step")]
+            return [asyncio.create_task(self._play_in_lockstep(self._parts.lockstep), name="batches in lock-step")]
         return [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(len(self._parts.pool))]
 
     async def _lane(self) -> None:
@@ -257,7 +264,7 @@ class Worker:
             for claim in await self._admit(1):
                 await self._attempt(claim)
 
-    async def _march(self, gate: LockStep) -> None:
+    async def _play_in_lockstep(self, gate: LockStep) -> None:
         """One batch of episodes after another, each on all devices that are well and over when its last one is."""
         while not self._stopping.is_set():
             if claims := await self._admit(max(1, self.health()["healthy"])):
@@ -328,8 +335,7 @@ class Worker:
         """One episode on a device that is free, and the device's name; None where none came free in time."""
         try:
             device = await self._parts.pool.lease(LEASE_DEADLINE_S)
-        except DeviceError as error:
-            self._held_back = f"a device: {error.seen}"
+        except DeviceError:
             return None
         return device.name, await self._play(device)
 
@@ -380,7 +386,7 @@ class Worker:
         picture = parts.frames.get if parts.frames is not None else None
         attempt = attempt_of(trajectory, picture=picture)
         verdict = await judge_attempt(parts.judge, attempt, deadline_s=parts.judge_deadline_s)
-        if not verdict.known and not trajectory.ending.is_error:
+        if not verdict.known and not trajectory.ending.is_error and not self._was_cut(trajectory):
             self.counts.unjudged += 1
             parts.log.write("unjudged", id=trajectory.id, why=verdict.reason)
         judged = replace(with_verdict(trajectory, verdict), worker=parts.name)
@@ -391,6 +397,10 @@ class Worker:
             await self._outbox.put(relabelled, partial(self._pictures_of, relabelled))
         self._claimed[judged.id] = claim
         await self._outbox.put(judged, partial(self._pictures_of, judged))
+
+    def _was_cut(self, trajectory: Trajectory) -> bool:
+        """Whether the end of the worker cut a call to its device, so that nobody knows how the device was left."""
+        return self._truncating and trajectory.ending is Ending.TIME_LIMIT and trajectory.end.device is None
 
     async def _relabel(self, judged: Trajectory) -> Trajectory | None:
         """What hindsight makes of an episode; a suite that fails at that is counted, and costs nothing else."""

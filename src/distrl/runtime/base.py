@@ -15,8 +15,20 @@ from distrl.config.schema import Config
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.transport.base import EventSink, Transport
 
-NAMED_AFTER_S, STARTING_NAMED_AFTER_S = 3.0, 20.0
-"""Silence after which a role is named as silent, to whoever looks at the run; loading libraries on a busy machine is none."""
+NAMED_AFTER_S, STARTING_NAMED_AFTER_S = 2.5, 20.0
+"""Silence after which a role is named as silent, to whoever looks at the run; loading libraries on a busy machine is none.
+
+A role that stops is named within 3 s: whoever looks may see its last heartbeat late and looks only now and then.
+"""
+
+
+def describe_silence(silent_s: float, *, starting: bool, heartbeat_s: float) -> str:
+    """What to say of a living role that has not been heard of for so long; empty: that is not long enough to tell.
+
+    Where heartbeats are so far apart that a healthy role would be named, two of them have to be missing.
+    """
+    named_after_s = max(STARTING_NAMED_AFTER_S if starting else NAMED_AFTER_S, 2 * heartbeat_s)
+    return f"silent for {silent_s:.0f} s" if silent_s >= named_after_s else ""
 
 
 class RoleContext(msgspec.Struct, frozen=True, kw_only=True):

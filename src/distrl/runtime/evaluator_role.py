@@ -31,13 +31,12 @@ def keep_evaluating(context: RoleContext) -> None:
     if not context.transport.reports.has("before"):
         evaluator.evaluate(first, config.episodes, name="before")
     last_s = time.monotonic()
-    context.heartbeat.figures["progress"] = 1.0  # also where nothing was due: a process that waits for its turn is well
     while not context.stopping():
         newest = weights.latest()
         if config.every_s and newest and time.monotonic() - last_s >= config.every_s:
             evaluator.evaluate(newest, config.during_episodes, name=f"v{newest.version:06d}")
             last_s = time.monotonic()
-        context.heartbeat.waiting("its next turn")
+        evaluator.rest()
         time.sleep(POLL_S)
     final = weights.latest()
     if final is not None and not context.orphaned():
@@ -61,10 +60,13 @@ class Evaluator:
         self._context = context
         self._frames = make_frame_cache(context.config)
         self._policy = make_policy(context.config, self._frames)
+        self._num_reports = 0
+        """In this incarnation: one that dies before its first has made no progress."""
 
     def evaluate(self, version: PolicyVersion, count: int, *, name: str) -> None:
         """Play the tasks with a version and write the report, unless the version is gone and newer ones are there."""
         context, config = self._context, self._context.config
+        self._begin()
         try:
             context.transport.weights.load(self._policy, version)
         except StoreError as error:
@@ -86,10 +88,23 @@ class Evaluator:
         )
         report = make_report(evaluate(self._policy, tasks, how), suite=config.tasks.suite, version=version.version)
         context.transport.reports.write(name, report)
+        self._num_reports += 1
         figures = {"success": report.success, "version": version.version, "n": report.n, "unknown": report.unknown}
         context.heartbeat.figures.update({**figures, "progress": 1.0})
         metrics = {f"evaluator/{key}": value for key, value in figures.items()}
         context.metrics.write("evaluator", role="evaluator", **metrics)
+
+    def rest(self) -> None:
+        """Say that nothing is due: a process that waits for its turn is well, whoever kills it."""
+        self._context.heartbeat.figures["progress"] = 1.0
+        self._context.heartbeat.waiting("its next turn")
+
+    def _begin(self) -> None:
+        """Say that something is due, before anything can go wrong: from here on only a report is progress."""
+        heartbeat = self._context.heartbeat
+        heartbeat.figures["progress"] = float(self._num_reports > 0)
+        heartbeat.figures.pop("needs_s", None)  # of the evaluation before
+        heartbeat.beat(force=True)
 
     def _beat(self, what: str) -> None:
         self._context.heartbeat.doing(what)

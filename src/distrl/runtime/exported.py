@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +17,9 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.errors import StoreError
-from distrl.policies.base import Policy
+
+if TYPE_CHECKING:  # it loads torch, and whether a folder is an export is asked without
+    from distrl.policies.base import Policy
 
 FORMAT = 1
 """Of `export.json`. Raised whenever what an export holds changes its meaning."""

@@ -22,7 +22,7 @@ from distrl.evaluation.evaluate import Evaluation
 from distrl.experience.frames import FrameBuffer, FrameCache, FrameReader
 from distrl.policies.base import NoFrames, Policy, PolicyContext, notices_of
 from distrl.rollout.batching import Batcher, Batching
-from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s
+from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s, verdicts_of_worker_s
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.hindsight import Relabeller
 from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S, Spool
@@ -252,7 +252,7 @@ def make_rounds(context: RoleContext, devices: Sequence[Device], suite: Suite) -
 def claim_lifetime_s(config: Config, devices: Sequence[Device], suite: Suite) -> float:
     """How long an episode of a round may stay out before someone else may start in its place.
 
-    Verdict and hindsight each have the judge's deadline, and may have to wait for those of another episode. What is
+    Verdict and hindsight each have the judge's deadline, and may have to wait for those of all other episodes. What is
     stored prolongs the claims of all others that the worker has. What comes of hindsight is stored before the episode
     itself, and both may have to go through the spool. A store that does not answer for longer than that costs the
     round one episode too many for each that waits in a spool, and none too few.
@@ -261,7 +261,7 @@ def claim_lifetime_s(config: Config, devices: Sequence[Device], suite: Suite) ->
         episode_limits(config),
         [device.times for device in devices],
         max_s=(task.max_s for task in tasks_of(suite, "train")),
-        judge_s=4 * config.judge.deadline_s,
+        judge_s=verdicts_of_worker_s(config, len(devices)),
         store_s=2 * (STORE_DEADLINE_S + SPOOL_DEADLINE_S + STORE_DEADLINE_S),
     )
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from distrl.config.schema import RuntimeConfig
 from distrl.errors import DistrlError, RoleCrashed
-from distrl.runtime.base import NAMED_AFTER_S, STARTING_NAMED_AFTER_S, RoleStatus
+from distrl.runtime.base import RoleStatus, describe_silence
 from distrl.runtime.run_folder import RunFolder, holder_of
 from distrl.runtime.spools import prepare_spools, remove_empty
 from distrl.telemetry.events import EventLog
@@ -177,9 +177,8 @@ class LocalRuntime:
     def _note(self, role: _Role) -> str:
         heartbeat = self._own(role)
         starting = heartbeat is None or heartbeat.phase == "starting"
-        # Where heartbeats are further apart, two of them.
-        named_after_s = max(STARTING_NAMED_AFTER_S if starting else NAMED_AFTER_S, 2 * self._config.heartbeat_s)
-        return f"silent for {role.silent_s:.0f} s" if role.alive and role.silent_s >= named_after_s else role.note
+        silence = describe_silence(role.silent_s, starting=starting, heartbeat_s=self._config.heartbeat_s)
+        return (silence if role.alive else "") or role.note
 
     def stop(self) -> None:
         """End everything now."""

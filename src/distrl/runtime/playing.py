@@ -1,18 +1,21 @@
 """A trained policy, wherever it lies, ready to play: a run folder, one of its checkpoints, or an export.
 
 Evaluating, watching and loading from Python all begin here, so that they find the same weights, the same tasks and the same
-devices. Code that the settings in a folder name (plug-ins, code beside a model) runs only where the caller trusts it.
+devices, and refuse the same arguments. Code that the settings in a folder name (plug-ins, code beside a model) runs only where the
+caller trusts it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from distrl.config.kinds import Count, FewOrNone, Seed
 from distrl.config.rules import reads_screenshots
 from distrl.config.schema import Config
 from distrl.errors import TaskError, UsageError
@@ -26,7 +29,7 @@ from distrl.runtime.factory import FRAMES_IN_MEMORY, make_evaluation, make_polic
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.trained import load_weights, locate
 from distrl.runtime.trust import refuse_code
-from distrl.tasks.base import find_suite, find_task
+from distrl.tasks.base import SPLITS, find_suite, find_task, unknown_split
 from distrl.tasks.judges import find_judge
 from distrl.types import Split, Task
 
@@ -40,6 +43,8 @@ class TaskChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Leave out longer tasks; 0: none."""
 
 
+HOTTEST = 100.0
+"""The highest temperature."""
 AS_TRAINED = TaskChoice()
 """Held-out tasks of the suite that the run was trained on."""
 
@@ -74,6 +79,7 @@ def find_source(
     path: Path, choice: TaskChoice = AS_TRAINED, *, model: Path | None = None, trust_code: bool = False
 ) -> Source:
     """What lies at `path`, with settings for this machine and these tasks; `StoreError` where it is neither run nor export."""
+    _check_choice(choice)
     found = _find(path, model)
     if not trust_code:
         refuse_code(found.config, str(path / "config.toml"), unless=() if choice.suite is None else ("tasks.suite",))
@@ -131,6 +137,7 @@ def evaluate_source(
     notice: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Success on held-out tasks; `done` hears how many of how many episodes are over, `notice` what people should know."""
+    check_whole("episodes", episodes, Count, example=300)
     config, loaded = source.config, load(source)
     for text in notices_of(loaded.policy):
         notice(text)
@@ -153,6 +160,8 @@ def choose_tasks(config: Config, episodes: int, split: Split, notice: Callable[[
 
 def make_player(loaded: Loaded, *, temperature: float = TEMPERATURE, seed: int = 0) -> Player:
     """The policy as a player of single episodes, judged as the run judges."""
+    check_temperature(temperature)
+    check_whole("seed", seed, Seed, example=0)
     config = loaded.source.config
     return Player(
         policy=loaded.policy,
@@ -168,7 +177,9 @@ def make_player(loaded: Loaded, *, temperature: float = TEMPERATURE, seed: int =
 def choose_task(config: Config, task: str | None, *, split: Split = "test", number: int = 0) -> Task:
     """The task of this id, or number `number` of the split, counted round and within the run's limits."""
     suite = find_suite(config.tasks)
+    _check_split(split)
     if task is not None:
+        _check_text("task", task, example=f"{suite.name}/test/0")
         # Of a suite that is named by an import path, the id begins with its own name.
         return find_task(suite, task if "/" in task else f"{suite.name}/{split}/{task}")
     size = suite.size(split)
@@ -180,3 +191,42 @@ def choose_task(config: Config, task: str | None, *, split: Split = "test", numb
         if not limit or found.oracle_steps <= limit:
             return found
     return held_out(config, 1, split)[0]  # which says what is wrong
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def check_whole(name: str, value: object, kind: Any, *, example: int) -> None:
+    """`UsageError` where an argument is no whole number within the limits of `kind`, a type of the schema such as `Count`."""
+    (limits,) = kind.__metadata__
+    if isinstance(value, bool) or not isinstance(value, Integral) or not limits.ge <= int(value) <= limits.le:
+        expected = f"a whole number from {limits.ge} to {limits.le}"
+        raise UsageError(f"{name} = {value!r:.100} does not fit", expected=expected, fix=f"{name}={example}")
+
+
+def check_temperature(value: object) -> None:
+    """`UsageError` where no policy can decide at this temperature: NaN, too high, or below 0."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 <= float(value) <= HOTTEST:
+        raise UsageError(
+            f"temperature = {value!r:.100} does not fit",
+            expected=f"0 (the likeliest action) to {HOTTEST:g}",
+            fix=f"temperature={TEMPERATURE:g}",
+        )
+
+
+def _check_choice(choice: TaskChoice) -> None:
+    _check_split(choice.split)
+    if choice.suite is not None:
+        _check_text("suite", choice.suite, example="sim-start")
+    if choice.max_oracle_steps is not None:
+        check_whole("max_oracle_steps", choice.max_oracle_steps, FewOrNone, example=0)
+
+
+def _check_split(split: object) -> None:
+    if split not in SPLITS:
+        raise unknown_split(str(split)[:100])
+
+
+def _check_text(name: str, value: object, *, example: str) -> None:
+    if not isinstance(value, str):
+        raise UsageError(f"{name} = {value!r:.100} does not fit", expected="text", fix=f'{name}="{example}"')

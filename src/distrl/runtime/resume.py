@@ -15,13 +15,14 @@ from collections.abc import Mapping
 import msgspec
 
 from distrl import plugins
-from distrl.config.load import dump_toml, load_config
+from distrl.config.load import dump_toml
 from distrl.config.reference import flatten
 from distrl.config.schema import Config
 from distrl.errors import UsageError
 from distrl.experience.durable import replace
 from distrl.runtime.placement import placement_notices
 from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.trust import refuse_code
 from distrl.telemetry.events import EventLog
 from distrl.types import SettingValue, Value
 
@@ -55,6 +56,15 @@ FREE = (
     "tasks.rename_share",
     "judge.deadline_s",
     "judge.at_once",
+    "judge.model.url",
+    "judge.model.key_env",
+    "judge.model.request_s",
+    "judge.model.retries",
+    "judge.model.backoff_s",
+    "judge.model.per_minute",
+    "judge.model.cache",
+    "judge.model.price_in",
+    "judge.model.price_out",
     "policy.device",
     "policy.pointer.word_swap_share",
     "policy.pixel.jitter",
@@ -65,7 +75,7 @@ FREE = (
     "policy.vlm.score_batch",
     "policy.vlm.gradient_checkpointing",
 )
-"""Exceptions: where and how a policy computes, and what only varies the training."""
+"""Exceptions: where and how a policy computes, how a model is asked for verdicts, and what only varies the training."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +99,14 @@ def changes(before: Config, after: Config) -> list[Change]:
     return [Change(key=key, was=was.get(key, ""), now=now.get(key, "")) for key in keys]
 
 
-def settings_to_resume(run: RunFolder, flags: Mapping[str, SettingValue]) -> Config:
-    """What a run goes on with: its `config.toml`, then the flags; `UsageError` where a setting changes that cannot."""
-    config = load_config(run.config_file, flags)
+def settings_to_resume(run: RunFolder, flags: Mapping[str, SettingValue], *, trust_code: bool = False) -> Config:
+    """What a run goes on with: its `config.toml`, then the flags.
+
+    `UsageError` where a setting changes that cannot, or where the file names code (`runtime.trust`) that nobody said to trust.
+    """
+    config = run.config(flags)
+    if not trust_code:
+        refuse_code(config, str(run.config_file), unless=flags.keys())
     refused = [
         change
         for change in changes(run.session_config(), config)

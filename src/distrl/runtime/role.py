@@ -39,7 +39,7 @@ class _Stop:
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor, which then asks the roles
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so is the end of its terminal
-        _hear_of_the_end()
+        _handle_stop_signals()
         self._check_orphaned()  # it may have ended before
 
     def stopping(self) -> bool:
@@ -59,7 +59,7 @@ class _Stop:
             end_group()
 
 
-def _hear_of_the_end() -> None:
+def _handle_stop_signals() -> None:
     """Have the kernel send SIGTERM once the supervisor is gone, however it ended; elsewhere than on Linux, roles look themselves."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -15,7 +15,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -28,8 +28,10 @@ from distrl.config.load import UnreadableFile, config_hash, dump_toml, load, loa
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError, closest
 from distrl.experience.durable import replace, storage_errors
+from distrl.runtime.exported import is_export
 from distrl.telemetry.gpu import ask_driver
 from distrl.transport.files import LOG_SUFFIX, FileLayout, FileTransport
+from distrl.types import SettingValue
 
 FORMAT = 2
 """Of the run folder. Raised whenever its layout, its records or the names of its settings change their meaning."""
@@ -63,10 +65,10 @@ class RunFolder(FileLayout):
         """The last part of its path: date, time and `run.name`."""
         return self.path.name
 
-    def config(self) -> Config:
-        """The resolved configuration, with what its owner has edited since the last session began."""
+    def config(self, flags: Mapping[str, SettingValue] | None = None) -> Config:
+        """The resolved configuration, with what its owner has edited since the last session began, then the flags."""
         try:
-            return load_config(self.config_file)
+            return load_config(self.config_file, flags)
         except UnreadableFile as error:
             copy = f"cp {self.session_file} {self.config_file}, which brings back the settings of the last session"
             fix = copy if self.session_file.exists() else "put it back from a copy of the run"
@@ -135,10 +137,41 @@ def disk_errors(folder: Path) -> Iterator[None]:
             raise
 
 
+@contextmanager
+def read_errors(folder: Path) -> Iterator[None]:
+    """Turn what the system says of a file that is read into a `StoreError` that names the file and the fix."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno not in DISK:
+            raise  # of a network or a process, not of a file
+        place = os.fsdecode(error.filename or folder)
+        stands_there = error.errno == errno.EISDIR
+        raise StoreError(
+            f"cannot read {place[:300]}: {error.strerror or error}",
+            expected="a file of the run" if stands_there else "a run folder that you may read",
+            fix="move that folder away: a file belongs there"
+            if stands_there
+            else "check the path and your rights to it",
+        ) from error
+
+
 def open_run(path: Path) -> RunFolder:
-    """The run in this folder, or an error that names the ones that exist."""
-    if (path / "config.toml").is_file():
-        return _of_this_format(RunFolder(path))
+    """The run in this folder; a `StoreError` names the ones that exist, or says that it is an export."""
+    with read_errors(path):
+        return _open(path)
+
+
+def _open(path: Path) -> RunFolder:
+    run = RunFolder(path)
+    if is_export(path) and not run.format_file.exists():
+        raise StoreError(
+            f"{path} is an export, not a run: it holds a policy, and neither episodes nor checkpoints",
+            expected="a run folder, or a command that takes an export",
+            fix=f"distrl watch {path}, or distrl evaluate {path}; in Python, distrl.load_policy and distrl.evaluate",
+        )
+    if run.config_file.is_file():
+        return _of_this_format(run)
     known = _known_runs(path)
     raise StoreError(
         f"{path} is no run folder",
@@ -188,7 +221,8 @@ def _known_runs(path: Path) -> str:
 
 def _runs_in(folder: Path) -> list[str]:
     """The newest first: their names begin with the time."""
-    return sorted((str(found.parent) for found in folder.glob("*/config.toml")), reverse=True)
+    found = (file.parent for file in folder.glob("*/config.toml"))
+    return sorted((str(path) for path in found if not is_export(path)), reverse=True)
 
 
 def describe_machine(config: Config) -> dict[str, str | int | dict[str, str]]:

@@ -1,15 +1,17 @@
 """What runs there are, what each weighs, and what of it can go.
 
-A run is read from its folder. Pruning takes the run's own lock, so a live run is never touched, and says beforehand what each part
-is good for. A run whose checkpoints or episodes are gone can be evaluated, watched and exported, and no longer resumed: the file
-`PRUNED` in its folder says so.
+A run is read from its folder; one that cannot be read is named with the reason and costs no other run its place. Pruning is planned
+first, for as many runs as are named, and deletes afterwards, under the run's own lock: a live run is never touched. What `latest.json`
+names is the published version, and stays. A run whose checkpoints or episodes are gone can be evaluated, watched and exported, and no
+longer resumed: the file `PRUNED` in its folder says so.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -17,15 +19,16 @@ import msgspec
 
 from distrl.errors import DistrlError, StoreError, UsageError
 from distrl.evaluation.report import Rate, read_rate
-from distrl.experience.durable import storage_errors
+from distrl.experience.durable import replace, storage_errors
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder, held, open_run, take
 from distrl.runtime.summary import read_summary
+from distrl.transport.weight_files import WeightsFolder
 
 State = Literal["live", "finished", "stopped", "unreadable"]
 Part = Literal["versions", "checkpoints", "frames", "episodes", "logs", "tensorboard"]
 PARTS: dict[Part, str] = {
-    "versions": "published versions between the first and the newest",
+    "versions": "versions between the first and the published one",
     "checkpoints": "what the learner needs to go on: the run can no longer be resumed",
     "frames": "screenshots: nobody can learn from the episodes of a policy that reads them",
     "episodes": "all stored episodes with their index and screenshots: nobody can learn from them, and no resuming",
@@ -53,13 +56,26 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """After the training, or the last evaluation on the way."""
     episodes: int = 0
     size_bytes: int = 0
+    pruned: tuple[str, ...] = ()
+    """Parts without which it cannot go on, and that were deleted."""
     why: str = ""
     """Why it cannot be read."""
 
 
 def runs_in(root: Path) -> list[Path]:
     """The run folders in this folder, the newest first: their names begin with the time."""
-    return sorted((file.parent for file in root.glob("*/config.toml")), key=lambda path: path.name, reverse=True)
+    try:
+        inside = list(root.iterdir())
+    except OSError:
+        return []
+    return sorted(filter(_looks_like_a_run, inside), key=lambda path: path.name, reverse=True)
+
+
+def _looks_like_a_run(path: Path) -> bool:
+    try:
+        return (path / "config.toml").exists()
+    except PermissionError:
+        return True  # perhaps: whoever opens it says why not
 
 
 def newest_run(root: Path) -> Path:
@@ -82,9 +98,18 @@ def describe(path: Path) -> RunFacts:
             success_after=_last_rate(run),
             episodes=_episodes(run),
             size_bytes=_size(path),
+            pruned=pruned_parts(run),
         )
-    except DistrlError as error:
-        return RunFacts(name=path.name, path=str(path), state="unreadable", size_bytes=_size(path), why=error.seen)
+    except (DistrlError, OSError) as error:
+        why = reason(error)
+        return RunFacts(name=path.name, path=str(path), state="unreadable", size_bytes=_size(path), why=why)
+
+
+def reason(error: DistrlError | OSError) -> str:
+    """Why a run cannot be used, in a line."""
+    if isinstance(error, DistrlError):
+        return error.seen.splitlines()[0]
+    return f"cannot use {error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def state_of(run: RunFolder) -> State:
@@ -131,16 +156,17 @@ def sizes(run: RunFolder) -> dict[str, int]:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; what vanishes meanwhile counts nothing."""
-    if path.is_file():
-        return path.stat().st_size
+    """Bytes of a file, or of all files in a folder; what vanishes meanwhile or cannot be looked at counts nothing."""
     total = 0
-    for file in path.rglob("*"):
-        try:
+    for file in (path, *_inside(path)):
+        with suppress(OSError):
             total += file.stat().st_size if file.is_file() and not file.is_symlink() else 0
-        except FileNotFoundError:
-            continue
     return total
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    with suppress(OSError):
+        yield from folder.rglob("*")
 
 
 # --- what can go ------------------------------------------------------------------------------------------------------
@@ -154,6 +180,8 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes by part."""
     kept: str = ""
     """Why nothing goes; empty: it does."""
+    failed: str = ""
+    """Why not all of it went; empty: it did."""
 
     @property
     def size_bytes(self) -> int:
@@ -161,23 +189,46 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.parts.values())
 
 
-def prune(path: Path, parts: Iterable[Part], *, delete: bool) -> Pruned:
-    """What these parts of a run weigh; with `delete`, they are gone afterwards. A live run keeps everything."""
+class PrunePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to go from one run, found without changing anything."""
+
+    run: RunFolder
+    going: dict[Part, list[Path]]
+    pruned: Pruned
+    """The same in bytes."""
+
+
+def plan_prune(path: Path, parts: Iterable[Part]) -> PrunePlan:
+    """What these parts of a run are and weigh; nothing of a live run. An error where the run cannot do without them."""
     run = open_run(path)  # which refuses a folder of another format: what lies where in it is not known
     if held(run.lock("supervisor")):
-        return Pruned(run=str(path), parts={}, kept="it is live")
+        return PrunePlan(run=run, going={}, pruned=Pruned(run=str(path), parts={}, kept="it is live"))
     wanted = tuple(parts)
-    if "episodes" in wanted and state_of(run) == "stopped" and "checkpoints" not in wanted:
+    if "episodes" in wanted and "checkpoints" not in wanted and state_of(run) == "stopped":
         raise UsageError(
             f"{path} was stopped and its checkpoints count on its episodes",
             expected="a run that nobody means to resume",
             fix="--part episodes --part checkpoints",
         )
     going = {part: _targets(run, part) for part in wanted}
-    found = Pruned(run=str(path), parts={part: sum(map(_size, files)) for part, files in going.items()})
-    if delete:
-        _delete(run, going)
-    return found
+    return PrunePlan(run=run, going=going, pruned=Pruned(run=str(path), parts=_weights_of(going)))
+
+
+def prune(plan: PrunePlan) -> Pruned:
+    """Delete what was planned; where that fails, what went before it failed and the reason. A live run keeps everything."""
+    if plan.pruned.kept:
+        return plan.pruned
+    try:
+        _delete(plan.run, plan.going)
+    except StoreError as error:
+        left = _weights_of(plan.going)
+        gone = {part: size - left[part] for part, size in plan.pruned.parts.items() if size > left[part]}
+        return Pruned(run=plan.pruned.run, parts=gone, failed=reason(error))
+    return plan.pruned
+
+
+def _weights_of(going: Mapping[Part, list[Path]]) -> dict[str, int]:
+    return {part: sum(map(_size, files)) for part, files in going.items()}
 
 
 def _targets(run: RunFolder, part: Part) -> list[Path]:
@@ -197,10 +248,24 @@ def _targets(run: RunFolder, part: Part) -> list[Path]:
 
 
 def _old_versions(folder: Path) -> list[Path]:
-    """Every version but the first, which progress is measured against, and the newest."""
+    """The versions between the first, which progress is measured against, and the one that `latest.json` names.
+
+    A newer file was not published: a learner that goes on writes it again.
+    """
     numbers = {file: int(name[1]) for file in folder.glob("v*") if (name := _VERSION.fullmatch(file.name))}
-    newest = max(numbers.values(), default=0)
-    return sorted(file for file, number in numbers.items() if number not in (0, newest))
+    if not numbers:
+        return []
+    with storage_errors(folder):
+        published = WeightsFolder(folder).latest()
+    if published is None:
+        return []
+    if not (folder / Path(published.file).name).is_file():
+        raise StoreError(
+            f"{folder / published.file} is gone, and it is the published version",
+            expected="the file that latest.json names",
+            fix="put it back; the other versions are all that is left of this run",
+        )
+    return sorted(file for file, number in numbers.items() if 0 < number < published.version)
 
 
 def _delete(run: RunFolder, going: dict[Part, list[Path]]) -> None:
@@ -209,7 +274,8 @@ def _delete(run: RunFolder, going: dict[Part, list[Path]]) -> None:
         with storage_errors(run.path):
             ending = [part for part in going if part in ENDS_RESUMING]
             if ending:  # first: a deletion that is cut off has ended it too
-                (run.path / PRUNED).write_text("\n".join(ending) + "\n", encoding="ascii")
+                gone = dict.fromkeys((*pruned_parts(run), *ending))
+                replace(run.path / PRUNED, "".join(f"{part}\n" for part in gone).encode())
             for path in (path for files in going.values() for path in files):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -220,10 +286,17 @@ def _delete(run: RunFolder, going: dict[Part, list[Path]]) -> None:
         lock.release()
 
 
+def pruned_parts(run: RunFolder) -> tuple[str, ...]:
+    """The parts without which a run cannot go on, and that were deleted; all of them where the file that names them is damaged."""
+    if not (run.path / PRUNED).is_file():
+        return ()
+    found = (run.path / PRUNED).read_text(encoding="ascii", errors="replace").split()
+    return tuple(part for part in ENDS_RESUMING if part in found) or ENDS_RESUMING
+
+
 def refuse_pruned(run: RunFolder) -> None:
     """`StoreError` where a run cannot go on because it was pruned."""
-    if (run.path / PRUNED).is_file():
-        gone = (run.path / PRUNED).read_text(encoding="ascii", errors="replace").split()
+    if gone := pruned_parts(run):
         raise StoreError(
             f"{run.path} was pruned of its {' and '.join(gone)}, and cannot go on",
             expected="a run with its checkpoints and episodes",

@@ -15,8 +15,9 @@ import msgspec
 
 from distrl.config.schema import Config, RunConfig
 from distrl.devices.base import Clock
-from distrl.errors import DistrlError
+from distrl.errors import DeviceError, DistrlError
 from distrl.evaluation.report import rate_of
+from distrl.rollout.deadlines import verdicts_of_worker_s
 from distrl.runtime.base import RoleStatus, Runtime, role_names, worker_names
 from distrl.runtime.placement import uses_gpu
 from distrl.runtime.resume import adopt
@@ -24,6 +25,7 @@ from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.runtime.summary import Summary, summarise
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.gpu import GpuMeter, GpuReading
+from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.base import BudgetUsed, StoreStats
 
 SUPERVISE_S = 0.1
@@ -34,6 +36,8 @@ EVALUATOR_START_S = 300.0
 """Until an evaluation has begun; from then on it says itself how long it may take."""
 LEARNER_END_S = 60.0
 """To take in what is left and to save; at least twice as long as a role may be silent, which an update may take."""
+EVALUATIONS_AT_END = 2
+"""That an evaluator may have to make once it is asked to finish: the one that is under way, and the last."""
 NEEDED = ("learner", "evaluator")
 """Roles without whose good end something of the result is missing; what a worker has not stored is counted."""
 LOCK_WAIT_S = 1.0
@@ -74,6 +78,8 @@ class Session:
         self._started_s = self._clock()
         self._collect_s = 0.0
         self._collecting_since_s: float | None = None
+        self._lacking_since_s: float | None = None
+        """Since when no worker has a device; None: one has, or nobody knows yet."""
         self._device_times_s: tuple[float, float] | None = None
         self._phase = "starting"
         self._saved_s = self._counted_s = 0.0
@@ -182,24 +188,58 @@ class Session:
     def _collect(self) -> None:
         self._phase = "warming up"
         while not self.interrupted and not self._over():
-            if self._collecting_since_s is None and self._has_weights() and self._playing():
-                self._collecting_since_s, self._phase = self._clock(), "training"
-                self._run.summary.unlink(missing_ok=True)  # of an earlier session: from now on it is out of date
-                self._transport.reports.remove("after")
-                if self._gpu is not None:
-                    self._gpu.reset()
+            self._count_time()
+            self._refuse_to_wait_longer()
             self._turn()
         self._device_times_s = self._device_times()
         self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
         self._collect_s, self._collecting_since_s = self._collected_s(), None
 
+    def _count_time(self) -> None:
+        """Have the time of collecting pass from when a worker first plays, and stand still while no worker has a device."""
+        if self._collecting_since_s is None and self._has_weights() and self._playing():
+            if self._phase == "warming up":
+                self._replace_results()
+            self._collecting_since_s, self._phase = self._clock(), "training"
+        elif self._collecting_since_s is not None and self._all_lack_devices():
+            self._collect_s, self._collecting_since_s = self._collected_s(), None
+            self._phase = "waiting for devices"
+
+    def _refuse_to_wait_longer(self) -> None:
+        """Raise where no worker has had a device for `runtime.no_devices_s`."""
+        limit_s, lacking = self._config.runtime.no_devices_s, self._all_lack_devices()
+        self._lacking_since_s = (self._lacking_since_s or self._clock()) if lacking else None
+        if limit_s and self._lacking_since_s is not None and self._clock() - self._lacking_since_s > limit_s:
+            raise DeviceError(
+                f"no worker has had a device for {limit_s:g} s (runtime.no_devices_s)",
+                expected="at least one device that answers",
+                fix=f"read {self._run.logs}/worker-0.jsonl, bring the devices back, then `distrl train --resume {self._run.path}`",
+            )
+
+    def _replace_results(self) -> None:
+        """Remove what an earlier session came to: from now on it is out of date."""
+        self._run.summary.unlink(missing_ok=True)
+        self._transport.reports.remove("after")
+        if self._gpu is not None:
+            self._gpu.reset()
+
     def _has_weights(self) -> bool:
         return self._transport.weights.latest() is not None
 
     def _playing(self) -> bool:
-        """Whether a worker plays: in a run that is resumed, it first has to load its libraries."""
+        """Whether a worker plays, or has played and waits for anything but devices: at first it has to load its libraries."""
+        return any(
+            beat.phase == "doing" or (beat.figures.get("steps", 0.0) > 0 and not _lacks_devices(beat))
+            for beat in self._worker_beats()
+        )
+
+    def _all_lack_devices(self) -> bool:
+        beats = self._worker_beats()
+        return bool(beats) and all(map(_lacks_devices, beats))
+
+    def _worker_beats(self) -> list[Heartbeat]:
         beats = [status.heartbeat for status in self._runtime.status() if status.alive]
-        return any(beat.role.startswith("worker") and beat.phase == "doing" for beat in beats if beat)
+        return [beat for beat in beats if beat is not None and beat.role.startswith("worker")]
 
     def _over(self) -> bool:
         return is_over(self._config.run, self.budget(), self._stats().episodes)
@@ -220,12 +260,15 @@ class Session:
         self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)
 
     def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
-        work = ""
+        prolonged: set[str] = set()
         while not self._runtime.ended(role) and self._clock() < until_s and not unless():
             self._turn()
-            now, needs_s = self._work_of(role)
-            if now != work:  # counted from when it begins: it may have had something else to finish first
-                work, until_s = now, max(until_s, self._clock() + needs_s)
+            work, needs_s = self._work_of(role)
+            # Counted from when it begins: it may have had something else to finish first. Not once more after a restart:
+            # a role that keeps dying at its work would be waited for without end.
+            if needs_s and work not in prolonged and len(prolonged) < EVALUATIONS_AT_END:
+                prolonged.add(work)
+                until_s = max(until_s, self._clock() + needs_s)
         if not self._runtime.ended(role) and not unless() and role in NEEDED:
             self._cut_off[role] = f"it did not end in time, while {self._work_of(role)[0] or 'starting'}"
         self._runtime.kill(role, "the run is being stopped" if unless() else "it did not end in time")
@@ -233,13 +276,15 @@ class Session:
     def _worker_end_s(self) -> float:
         """What a worker may need to end: running episodes, their verdicts, and what waits to be stored."""
         config = self._config
-        return WORKER_END_S + config.rollout.drain_s + 2 * config.judge.deadline_s
+        return WORKER_END_S + config.rollout.drain_s + verdicts_of_worker_s(config, config.devices.per_worker)
 
     def _work_of(self, role: str) -> tuple[str, float]:
         """What a role is at, such as an evaluation, and how long it says that this may take; 0: it does not say."""
-        beats = [status.heartbeat for status in self._runtime.status() if status.role == role and status.heartbeat]
-        work = [(beat.what.partition(":")[0], beat.figures.get("needs_s", 0.0)) for beat in beats]
-        return work[0] if work else ("", 0.0)
+        for status in self._runtime.status():
+            if status.role == role and (beat := status.heartbeat) is not None:
+                needs_s = beat.figures.get("needs_s", 0.0) if beat.phase == "doing" else 0.0
+                return beat.what.partition(":")[0], needs_s
+        return "", 0.0
 
     def _turn(self) -> None:
         self._runtime.supervise()
@@ -264,6 +309,11 @@ class Session:
     def _save(self) -> None:
         self._saved_s = self._clock()
         self._transport.budget.write(self.budget())
+
+
+def _lacks_devices(beat: Heartbeat) -> bool:
+    """Whether a worker waits, and none of its devices is up."""
+    return beat.phase == "waiting" and beat.figures.get("healthy", 1.0) == 0
 
 
 def is_over(limits: RunConfig, used: BudgetUsed, episodes: int) -> bool:

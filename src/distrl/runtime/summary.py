@@ -14,12 +14,12 @@ from typing import Literal
 import msgspec
 
 from distrl.config.load import config_hash
-from distrl.config.schema import Config
-from distrl.errors import StoreError
+from distrl.config.schema import Config, RuntimeConfig
+from distrl.errors import DistrlError, StoreError
 from distrl.evaluation.report import Rate, Report, parse_report, rate_of
 from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.base import NAMED_AFTER_S, STARTING_NAMED_AFTER_S, RoleStatus
+from distrl.runtime.base import RoleStatus, describe_silence
 from distrl.runtime.run_folder import RunFolder, held
 from distrl.telemetry.events import events_of, read_events
 from distrl.telemetry.heartbeat import Heartbeat
@@ -155,7 +155,7 @@ def read_summary(run: RunFolder) -> Summary | None:
         raise StoreError(f"{run.summary} is damaged: {error}", expected="what the run wrote there", fix=fix) from error
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
+class _WorkerLogs(msgspec.Struct, frozen=True, kw_only=True):
     """What the workers wrote down of their episodes, against what the store has."""
 
     lost: int
@@ -163,7 +163,7 @@ class _Told(msgspec.Struct, frozen=True, kw_only=True):
     device_losses: int
 
 
-def _compare(events: Events, rows: list[IndexRow]) -> _Told | None:
+def _compare(events: Events, rows: list[IndexRow]) -> _WorkerLogs | None:
     """None where a worker that played has no log: what it lost is not known, and is not nothing."""
     played, logged = {row.worker for row in rows if row.source == "played"}, set(events.roles())
     if not played <= logged:
@@ -175,7 +175,7 @@ def _compare(events: Events, rows: list[IndexRow]) -> _Told | None:
         for name in ("finished", "acknowledged")
     )
     held = {row.id for row in rows}
-    return _Told(
+    return _WorkerLogs(
         lost=len(acknowledged - held),
         unacknowledged=len(finished - acknowledged - held),
         device_losses=sum(event["event"] == "device_lost" for event in told),
@@ -221,6 +221,7 @@ def read_status(run: RunFolder, *, now_s: float, clock: Callable[[], float] = ti
     names = sorted((path.stem for path in run.heartbeats.glob("*.json")), key=_place)
     budget, damaged = FileBudget(run.budget).read(), list[str]()
     phase, stats = _phase(run), _stats(run)
+    look = _Look(now_s=now_s, clock_s=clock(), heartbeat_s=_heartbeat_s(run))
     return RunStatus(
         run=run.name,
         phase=phase,
@@ -229,7 +230,7 @@ def read_status(run: RunFolder, *, now_s: float, clock: Callable[[], float] = ti
         steps=stats.steps,
         budget=budget,
         device_utilisation=round(budget.device_utilisation, 4),
-        roles=[_role(run, name, now_s, clock()) for name in names],
+        roles=[_role(run, name, look) for name in names],
         evaluations=_evaluations(run, damaged),
         notices=_notices(run) + damaged,
         troubles=_troubles(run),
@@ -279,20 +280,34 @@ def _phase(run: RunFolder) -> Literal["live", "finished", "stopped"]:
     return "finished" if summary is not None and summary.is_whole else "stopped"
 
 
-def _role(run: RunFolder, name: str, now_s: float, clock_s: float) -> RoleStatus:
+class _Look(msgspec.Struct, frozen=True, kw_only=True):
+    """When a run is looked at, and how often its roles should have been heard of."""
+
+    now_s: float
+    clock_s: float
+    heartbeat_s: float
+
+
+def _heartbeat_s(run: RunFolder) -> float:
+    """How often the roles of the last session beat; where its settings are damaged, how often they usually do."""
+    with suppress(DistrlError, OSError):
+        return run.session_config().runtime.heartbeat_s
+    return RuntimeConfig().heartbeat_s
+
+
+def _role(run: RunFolder, name: str, look: _Look) -> RoleStatus:
     heartbeat = FileHeartbeats(run.heartbeats).last(name)
     alive = held(run.lock(name))
     deaths = [event for event in events_of(run.log("supervisor"), "died", "role") if event["role"] == name]
-    note = "" if heartbeat is None or heartbeat.phase == "stopped" else _silence(heartbeat, alive, now_s, clock_s)
+    note = "" if heartbeat is None or heartbeat.phase == "stopped" else _silence(heartbeat, alive, look)
     return RoleStatus(role=name, alive=alive, restarts=len(deaths), note=note, heartbeat=heartbeat)
 
 
-def _silence(heartbeat: Heartbeat, alive: bool, now_s: float, clock_s: float) -> str:
+def _silence(heartbeat: Heartbeat, alive: bool, look: _Look) -> str:
     if not alive:
-        return f"last heartbeat {now_s - heartbeat.time_s:.0f} s ago"
-    silent_s = clock_s - heartbeat.beat_s
-    named_after_s = STARTING_NAMED_AFTER_S if heartbeat.phase == "starting" else NAMED_AFTER_S
-    return f"silent for {silent_s:.0f} s" if silent_s >= named_after_s else ""
+        return f"last heartbeat {look.now_s - heartbeat.time_s:.0f} s ago"
+    starting = heartbeat.phase == "starting"
+    return describe_silence(look.clock_s - heartbeat.beat_s, starting=starting, heartbeat_s=look.heartbeat_s)
 
 
 def _notices(run: RunFolder) -> list[str]:

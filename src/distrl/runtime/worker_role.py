@@ -8,6 +8,7 @@ from distrl.rollout.threads import beside
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import hand_over_left, make_worker_parts, prepare_torch
+from distrl.tasks.judges import judge_figures
 
 BEAT_S = 0.25
 LEFT_S = 60.0
@@ -70,7 +71,7 @@ def _beat(context: RoleContext, worker: Worker, parts: WorkerParts) -> None:
     elif worker.waiting:
         heartbeat.waiting(worker.waiting)
     else:
-        heartbeat.doing("playing: 0 episodes")
+        heartbeat.waiting("its next episode")
 
 
 def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
@@ -99,4 +100,5 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "restarting": health["restarting"] + health["quarantined"],
         "acknowledge_ms": 1000 * counts.acknowledge_s / max(1, counts.episodes),
         **batcher.skipped_counters,
+        **{f"judge/{name}": value for name, value in judge_figures(parts.judge).items()},
     }

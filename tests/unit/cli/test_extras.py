@@ -60,6 +60,41 @@ def test_without_torch_the_extra_is_named_at_once(verb: str, tmp_path: Path) -> 
     assert not (tmp_path / "new").exists()
 
 
+FROM_PYTHON = """
+import sys
+import distrl
+from distrl.errors import UsageError
+try:
+    {call}
+except UsageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "distrl.train(run__root='new')",
+        "distrl.open_run(sys.argv[1]).resume()",
+        "distrl.evaluate(sys.argv[1])",
+        "distrl.load_policy(sys.argv[1])",
+        "distrl.open_run(sys.argv[1]).policy()",
+    ],
+)
+def test_without_torch_the_extra_is_named_from_python_too_and_nothing_is_made(call: str, tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path / "runs")}), now=datetime(2026, 5, 4)).path
+    before = sorted(run.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_PYTHON.format(call=call), str(run)],
+        capture_output=True, text=True, env=without(tmp_path, "torch"), cwd=tmp_path, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("torch is not installed")
+    assert "try: pip install 'distrl[train]'" in done.stdout
+    assert not (tmp_path / "new").exists()
+    assert sorted(run.rglob("*")) == before
+
+
 def test_a_language_model_without_transformers_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,12 @@ from distrl.cli.runs import human
 from distrl.errors import StoreError
 from distrl.evaluation.report import make_report
 from distrl.experience.durable import replace
+from distrl.runtime.factory import make_policy
 from distrl.runtime.run_folder import RunFolder, take
-from distrl.runtime.run_sizes import newest_run, refuse_pruned, sizes
+from distrl.runtime.run_sizes import newest_run, pruned_parts, refuse_pruned, sizes
+from distrl.transport import weight_files
+from distrl.transport.weight_files import WeightsFolder
+from support.learners import make_version
 from support.summaries import a_summary
 from support.trained import small_run, store_episodes
 from support.trajectories import make_trajectory
@@ -153,6 +159,7 @@ def test_a_live_run_keeps_everything(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["prune", "nowhere", "--yes"], "no run folder"),
         (["prune", "x", "--yes", "--dry-run"], "not allowed with"),
         (["list", "--root", "nowhere"], "holds no run"),
+        (["prune", "--all", "--root", "nowhere"], "holds no run"),
     ],
 )
 def test_wrong_input_is_answered_with_the_fix(
@@ -161,6 +168,135 @@ def test_wrong_input_is_answered_with_the_fix(
     monkeypatch.chdir(tmp_path)
     assert main(["runs", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_what_is_published_stays_wherever_the_learner_was_killed(
+    writes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, left = small_run(tmp_path, versions=3), [writes]
+
+    def replace_or_die(path: Path, *pieces: bytes | memoryview) -> None:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        replace(path, *pieces)
+
+    monkeypatch.setattr(weight_files, "replace", replace_or_die)
+    with pytest.raises(Killed):
+        WeightsFolder(run.weights, keep=100).publish(make_policy(run.config()), make_version(3))
+    monkeypatch.undo()
+    assert main(["runs", "prune", str(run.path), "--yes"]) == 0
+    assert not (run.weights / "v000001.safetensors").exists()
+    capsys.readouterr()
+    assert main(["evaluate", str(run.path), "--episodes", "1", "--json"]) == 0
+    assert told(capsys)["policy_version"] == 2
+
+
+@pytest.mark.parametrize("damage", ["pointer", "weights", "folder"])
+def test_no_version_goes_where_the_published_one_is_not_known(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run(tmp_path, versions=3)
+    pointer = run.weights / "latest.json"
+    if damage == "weights":
+        (run.weights / "v000002.safetensors").unlink()
+    else:
+        pointer.unlink()
+        pointer.mkdir() if damage == "folder" else pointer.write_bytes(b"{")
+    before = all_files(run)
+    assert main(["runs", "prune", str(run.path), "--yes"]) == 2
+    assert "try: " in capsys.readouterr().err
+    assert main(["runs", "prune", "--all", "--root", str(tmp_path), "--yes"]) == 0
+    assert f"skipped {run.path}: " in capsys.readouterr().out
+    assert all_files(run) == before
+
+
+def test_a_run_that_has_published_nothing_keeps_its_files(tmp_path: Path) -> None:
+    run = small_run(tmp_path, versions=2)
+    (run.weights / "latest.json").unlink()
+    before = all_files(run)
+    assert main(["runs", "prune", str(run.path), "--yes"]) == 0
+    assert {file for file in before - all_files(run) if not file.startswith("heartbeats/")} == set()
+
+
+def make_folder(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+@pytest.mark.parametrize("name", ["summary.json", "evaluations/before.json", "FORMAT", "config.toml"])
+def test_one_damaged_run_costs_the_others_neither_list_nor_prune(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = with_all_parts(tmp_path)
+    damaged = small_run(tmp_path, run__name="zz", versions=3)
+    finish(damaged)
+    make_folder(damaged.path / name)
+    assert main(["runs", "list", "--root", str(tmp_path)]) == 0
+    assert f"{damaged.name}: " in capsys.readouterr().out
+    assert main(["runs", "list", "--root", str(tmp_path), "--json"]) == 0
+    states = {row["name"]: (row["state"], bool(row["why"])) for row in told(capsys)["runs"]}
+    assert states == {whole.name: ("finished", False), damaged.name: ("unreadable", True)}
+    assert main(["runs", "prune", "--all", "--root", str(tmp_path), "--yes"]) == 0
+    assert f"skipped {damaged.path}: it cannot be read: " in capsys.readouterr().out
+    assert not (whole.weights / "v000001.safetensors").exists()
+    assert (damaged.weights / "v000001.safetensors").exists()
+
+
+def test_where_one_of_several_runs_is_wrong_nothing_is_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = with_all_parts(tmp_path)
+    stopped = small_run(tmp_path, run__name="zz")
+    store_episodes(stopped, a=True)
+    before = all_files(run)
+    for wrong in (tmp_path / "nowhere", stopped.path):
+        words = [str(run.path), str(wrong), "--part", "episodes", "--yes"]
+        assert main(["runs", "prune", *words]) == 2
+        assert str(wrong) in capsys.readouterr().err
+    assert all_files(run) == before
+    assert main(["runs", "prune", "--all", "--root", str(tmp_path), "--part", "episodes", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert f"skipped {stopped.path}: {stopped.path} was stopped" in said
+    assert "deleted " in said
+    assert not run.experience.exists()
+
+
+def test_a_deletion_that_stops_halfway_says_what_went_and_goes_on_with_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = with_all_parts(tmp_path), small_run(tmp_path, run__name="zz", versions=3)
+    rmtree = shutil.rmtree
+
+    def refuse_logs(path: Path) -> None:
+        if path == run.logs:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        rmtree(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse_logs)
+    words = [str(run.path), str(other.path), "--part", "tensorboard", "--part", "logs", "--part", "versions", "--yes"]
+    assert main(["runs", "prune", *words, "--json"]) == 2
+    shown = capsys.readouterr()
+    first, second = json.loads(shown.out)["runs"]
+    assert (list(first["parts"]), "Permission denied" in first["failed"]) == (["tensorboard"], True)
+    assert (second["failed"], second["parts"]["versions"] > 0) == ("", True)
+    assert "Permission denied" in shown.err
+    assert not (other.weights / "v000001.safetensors").exists()
+
+
+def test_what_was_pruned_first_is_still_told_after_the_second_time(tmp_path: Path) -> None:
+    run = with_all_parts(tmp_path)
+    for part in ("checkpoints", "episodes"):
+        assert main(["runs", "prune", str(run.path), "--part", part, "--yes"]) == 0
+    assert pruned_parts(run) == ("checkpoints", "episodes")
+    (run.path / "PRUNED").write_bytes(b"\xff")
+    with pytest.raises(StoreError, match="pruned of its checkpoints and episodes"):
+        refuse_pruned(run)
 
 
 def test_a_stopped_run_does_not_lose_the_episodes_that_its_checkpoints_count_on(

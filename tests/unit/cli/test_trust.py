@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from distrl import plugins
 from distrl.cli import sft
 from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.errors import UsageError
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, create_run
+from distrl.runtime.trust import OTHERS, code_of
 from distrl.types import Value
 
 STRANGE = "raise SystemExit('the code of a stranger has run')\n"
@@ -25,6 +27,7 @@ SETTINGS: dict[str, dict[str, Value]] = {
     "judge.kind": {"judge.kind": "strange:Thing"},
     "policy.kind": {"policy.kind": "strange:Thing"},
     "algorithm.kind": {"algorithm.kind": "strange:Thing"},
+    "telemetry.sinks": {"telemetry.sinks": "tensorboard,strange:Thing"},
     "policy.vlm.trust_remote_code": {
         "policy.kind": "vlm",
         "policy.vlm.pictures": False,
@@ -53,7 +56,11 @@ def a_run(root: Path, settings: dict[str, Value]) -> RunFolder:
 
 def commands(run: RunFolder, out: Path) -> list[list[str]]:
     path = str(run.path)
-    return [["evaluate", path], ["export", path, str(out)], ["train", "--resume", path]]
+    return [["evaluate", path], ["watch", path], ["export", path, str(out)], ["train", "--resume", path]]
+
+
+def test_every_kind_of_plug_in_is_tried_here() -> None:
+    assert set(plugins.SETTING.values()) <= SETTINGS.keys()
 
 
 @pytest.mark.parametrize("key", SETTINGS)
@@ -74,6 +81,37 @@ def test_an_entry_points_name_counts_as_code_too(tmp_path: Path, capsys: pytest.
     run = a_run(tmp_path, {"judge.kind": "installed"})
     assert main(["evaluate", str(run.path)]) == 2
     assert "judge.kind = 'installed'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_programs_and_addresses_that_a_run_names_need_as_much_trust(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = {"devices.kind": "android"} if key.startswith("devices.android.") else {"judge.kind": "model"}
+    value = "http://192.0.2.1/v1" if key.endswith("url") else "./strange"
+    run = a_run(tmp_path, {**kind, key: value})
+    for command in commands(run, tmp_path / "out"):
+        assert main(command) == 2
+        assert f"names {OTHERS[key]}: {key} = " in capsys.readouterr().err
+    assert code_of(load_config(None, {**kind})) == {}, "the usual one is no stranger's"
+    assert list(code_of(run.config())) == [key]
+
+
+def test_everything_that_a_run_names_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, {"policy.kind": "strange:Thing", "devices.kind": "android", "devices.android.adb": "./adb"})
+    assert main(["evaluate", str(run.path)]) == 2
+    said = capsys.readouterr().err
+    assert "names Python code that would run with your rights and a program that would run with your rights: " in said
+    assert "policy.kind = 'strange:Thing', devices.android.adb = './adb'" in said
+
+
+def test_a_sink_that_the_users_own_flag_replaces_is_not_held_against_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path, SETTINGS["telemetry.sinks"])
+    assert main(["train", "--resume", str(run.path), "--telemetry.sinks", "no_such_sink"]) == 2
+    assert "telemetry.sinks = 'no_such_sink' is not known" in capsys.readouterr().err
+    assert "strange" not in sys.modules
 
 
 def test_with_the_flag_the_code_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,11 +69,19 @@ def test_the_same_seed_plays_the_same_episode(tmp_path: Path, capsys: pytest.Cap
         (["sim-start/test/99999999"], "99999999"),
         (["--temperature", "-1"], "--temperature"),
         (["--suite", "sim-strat"], "sim-start"),
+        (["--suite", ""], "tasks.suite"),
+        (["--seed", "9" * 24], "--seed 0"),
+        (["--episodes", "1000000000"], "from 1 to 1000"),
+        (["--temperature", "nan"], "from 0 to 100"),
+        (["--gif", "x.png", "--strip", "./x.png"], "--gif x.gif --strip x.png"),
+        (["--gif", "."], "it is a folder"),
+        (["--strip", "/dev/null/x.png"], "cannot write"),
     ],
 )
 def test_wrong_input_is_answered_with_the_fix(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["watch", str(small_run(tmp_path).path), *words]) == 2
     assert said in capsys.readouterr().err
 

@@ -1,21 +1,30 @@
-"""Wrong input of every sort, made from the settings and the verbs: exit code 2, a few lines, a fix, no traceback."""
+"""Wrong input of every sort, made from the settings and the parsers of all verbs: exit code 2, a few lines, a fix, no traceback.
+
+A new verb, flag or setting is fed wrong values without an edit here; one that needs arguments has them in `needed`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
+from distrl.cli.completion import list_commands, verb_parser
 from distrl.cli.main import VERBS, main
 from distrl.config.load import load_config
 from distrl.config.reference import Setting, options_tables, sections, settings
+from distrl.errors import UsageError
 from distrl.plugins import SETTING
 from distrl.runtime.run_folder import create_run
+from support.trained import small_run, store_episodes
 
 HUGE = "9" * 30
 LONG = "x" * 5000
@@ -101,56 +110,136 @@ FILES = {
 def paths(folder: Path) -> list[str]:
     """Paths at which there is no run and no file of settings."""
     (folder / "binary").write_bytes(bytes(range(256)))
-    (folder / "empty").mkdir()
-    (folder / "damaged").mkdir()
+    (folder / "empty").mkdir(exist_ok=True)
+    (folder / "damaged").mkdir(exist_ok=True)
     (folder / "damaged" / "config.toml").write_bytes(b"\xff\xfe")
     names = ["nowhere", "no/such/folder", "empty", "damaged", "ünï", "binary/below", LONG, " ", "-"]
     return [str(folder), *(str(folder / name) for name in names)]
 
 
 def verbs(folder: Path) -> list[list[str]]:
-    """Verbs with wrong flags, missing words and wrong paths."""
+    """Verbs with wrong flags, missing words, and words that are wrong together."""
     run = str(create_run(load_config(None, {"run.root": str(folder / "runs")}), now=datetime(2026, 5, 4)).path)
     flagged = [[verb, flag] for verb in VERBS for flag in ("--zzz", "--jsn", "--jsn=1", "--ünï", f"--{LONG}")]
-    bare = [["evaluate"], ["export"], ["export", run], ["sft"], ["sft", run], ["tasks"], ["config"], ["bench"]]
-    numbers = [
-        [*command, value]
-        for command in (
-            ["evaluate", run, "--episodes"],
-            ["evaluate", run, "--max-oracle-steps"],
-            ["bench", "replay", "--seeds"],
-            ["tasks", "try", "sim-start/test/0", "--agent-seed"],
-        )
-        for value in ("x", "", "-1", "1.5", "nan", HUGE, "1" * 5000)
-    ]
+    bare = [[verb] for verb in ("evaluate", "export", "sft", "tasks", "config", "bench", "watch", "runs", "devices")]
     asked = [
-        ["zzz"], [""], ["--zzz"], [LONG], ["tran"], ["config", "zzz"], ["tasks", "zzz"], ["bench", "zzz"],
-        ["tasks", "show", "zzz"], ["tasks", "show", ""], ["tasks", "show", "sim-start/test/-1"],
-        ["tasks", "show", f"sim-start/test/{HUGE}"], ["tasks", "show", "sim-start/zzz/0"], ["tasks", "show", LONG],
-        ["tasks", "list", "--suite", "zzz"], ["tasks", "list", "--suite", ""], ["tasks", "try", "sim-start"],
-        ["tasks", "try", "sim-start/test/0", "--agent", "zzz"],
-        ["tasks", "try", "sim-start/test/0", "--out", str(folder / "binary")],
-        ["evaluate", run, "--suite", "zzz"], ["evaluate", run, "--split", "zzz"], ["evaluate", run],
+        ["zzz"], [""], ["--zzz"], [LONG], ["tran"], ["config", "zzz"], ["tasks", "zzz"], ["bench", "zzz"], ["runs", "zzz"],
+        ["tasks", "show", "sim-start/test/-1"], ["tasks", "show", f"sim-start/test/{HUGE}"], ["tasks", "show", "sim-start/zzz/0"],
+        ["tasks", "try", "sim-start"], ["evaluate", run], ["watch", run], ["export", run], ["sft", run],
         ["export", run, run], ["export", run, str(folder / "out")], ["export", run, str(folder / "out"), "--merged"],
-        ["train", "--resume", run, "--run.seed", "5"], ["train", "--resume", run, "x.toml"], ["train", "--resume"],
-        ["train", "--trust-code"], ["train", "a.toml", "b.toml"], ["sft", run, "--data", run],
+        ["train", "--resume", run, "--run.seed", "5"], ["train", "--resume", run, "x.toml"],
+        ["train", "--trust-code"], ["sft", run, "--data", run], ["runs", "prune", run, "--all"], ["runs", "prune"],
+        ["devices", "serve-sim", "--first-port", "65530", "--count", "9"],
+        ["devices", "serve-sim", "--width", "1080", "--height", "1200"],
     ]  # fmt: skip
-    wrong = [
-        command
-        for path in paths(folder)
-        for command in (
-            ["evaluate", path], ["export", path, str(folder / "out")], ["status", path], ["train", "--resume", path],
-            ["train", path], ["config", "show", path], ["sft", path, "--data", run], ["sft", run, "--data", path],
-        )
-    ]  # fmt: skip
-    return [*flagged, *bare, *numbers, *asked, *wrong]
+    return [*flagged, *bare, *asked]
+
+
+# --- every flag and every word of every command -----------------------------------------------------------------------
+
+
+WORDS = ("zzz", "", "ünï", HUGE, LONG)
+FRACTIONS = {"temperature", "fault_rate"}
+"""Arguments that need not be whole numbers."""
+TASKS = {"name", "id"}
+"""Arguments that are looked for among all tasks, which takes half a second."""
+WRITTEN = {"gif", "strip", "out"}
+"""Arguments that name what is to be written: any path will do where it can be."""
+NOT_REFUSED = {"doctor --root": "a folder that cannot be used is what `doctor` is to find: exit code 1"}
+NO_ANDROID = [
+    "--devices.android.host",
+    "127.0.0.2",
+    "--devices.android.port",
+    "1",
+    "--devices.android.emulator.sdk",
+    "no-sdk",
+]
+"""Where no adb server listens and none is started, and there is no emulator."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run that could be played and learnt from."""
+    run = small_run(tmp_path_factory.mktemp("runs"))
+    store_episodes(run, a=True)
+    return str(run.path)
+
+
+def needed(name: str, folder: Path) -> dict[str, list[str]]:
+    """Right values of the arguments that commands cannot do without, by command; `name` is a run."""
+    return {
+        "evaluate": [name],
+        "watch": [name, f"--gif={folder / 'x.gif'}"],
+        "sft": [name, f"--data={name}"],
+        "export": [name, str(folder / "out")],
+        "tasks show": ["sim-start/test/0"],
+        "tasks try": ["sim-start/test/0", f"--out={folder / 'try'}"],
+        "bench": ["replay", "--quick"],
+        "devices show": ["phone"],
+        "devices tap": ["phone", "1", "1"],
+        "completion": ["bash"],
+        "runs prune": ["--all"],
+    }
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    """The parser of every command that does something, such as `tasks list`."""
+    found: dict[str, argparse.ArgumentParser] = {}
+
+    def walk(name: str, parser: argparse.ArgumentParser) -> None:
+        below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        for action in below:
+            for word, inner in action.choices.items():
+                walk(f"{name} {word}", inner)
+        if not below:
+            found[name] = parser
+
+    for verb in VERBS:
+        walk(verb, verb_parser(verb))
+    return found
+
+
+def wrong_words(action: argparse.Action, folder: Path) -> Iterable[str]:
+    """Texts that do not fit an argument."""
+    if action.choices:
+        return ("zzz", "", str(next(iter(action.choices))).upper(), HUGE, LONG)
+    if action.type is None:
+        return WORDS if action.dest not in TASKS else ("", LONG)
+    if action.type is not Path:
+        return (*NUMBERS, "-1", HUGE, f"-{HUGE}", "1" * 5000, *(() if action.dest in FRACTIONS else ("1.5",)))
+    there, *others = paths(folder)
+    if action.dest in WRITTEN:
+        return (str(folder / "binary" / "below"), str(folder / LONG))
+    return others if action.dest == "root" else (there, *others)  # one of the others would be a run in it
+
+
+def wrong_arguments(name: str, parser: argparse.ArgumentParser, right: list[str], folder: Path) -> list[list[str]]:
+    """The command with each of its arguments wrong in turn, the others right; with too many words and too few."""
+    positional = [action for action in parser._actions if not action.option_strings]
+    flagged = [action for action in parser._actions if action.option_strings and action.dest != "help"]
+    words = list(takewhile(lambda word: not word.startswith("-"), right))
+    rest = right[len(words) :]
+    made = [[*words, *rest, "zzz", "zzz", "zzz"]]
+    for place, action in enumerate(positional):
+        values = wrong_words(action, folder)
+        made += [[*words[:place], value, *words[place + 1 :], *rest] for value in values]
+        if action.nargs is None:
+            made.append([*words[:place], *rest])
+    for action in flagged:
+        flag = action.option_strings[-1]
+        if f"{name} {flag}" in NOT_REFUSED:
+            continue
+        values = wrong_words(action, folder) if action.nargs != 0 else ("x", LONG)
+        made += [[*right, f"{flag}={value}"] for value in values]
+        made += [[*right, flag]] if action.nargs != 0 else []
+    return [[*name.split(), *each] for each in made]
 
 
 def check(command: list[str], code: object, out: str, err: str) -> str:
     """What is wrong with an answer; empty: nothing."""
     lines = err.splitlines()
     faults = {
-        f"exit code {code}": code != 2,
+        f"exit code {code}": code != 2 and not (code == 3 and command[0] == "devices"),
         f"{len(lines)} lines": not 2 <= len(lines) <= 15,
         f"{len(err)} characters": len(err) > 6000,
         "no fix": not any(line.startswith("try: ") for line in lines),
@@ -176,10 +265,24 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrong_settings_as_flags(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    commands = [["config", "show", *given] for given in flags()] + [["train", *given] for given in flags()[::20]]
-    assert len(commands) > 1000
-    assert [fault for command in commands if (fault := answer(command, capsys))] == []
+    asked = [["config", "show", *given] for given in flags()] + [["train", *given] for given in flags()[::20]]
+    assert len(asked) > 1000
+    assert [fault for command in asked if (fault := answer(command, capsys))] == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_settings_of_the_other_verbs_that_take_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, trained: str
+) -> None:
+    (tmp_path / "my.toml").touch()
+    values = [[f"--{s.key}={value}"] for s in settings().values() for value in wrong_values(s)]
+    own = [given for given in values if not given[0].startswith(tuple(f"--{key}=" for key in SETTING.values()))]
+    asked = [["sft", "my.toml", "--data", trained, *given] for given in values[::30]]
+    asked += [
+        ["devices", "list", *given, *NO_ANDROID] for given in own[::30] if given[0].split("=")[0] not in NO_ANDROID
+    ]
+    assert [fault for command in asked if (fault := answer(command, capsys))] == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["my.toml"]
 
 
 @pytest.mark.parametrize("verb", ["train", "config show"])
@@ -192,22 +295,79 @@ def test_wrong_files_of_settings(verb: str, capsys: pytest.CaptureFixture[str], 
     assert [file.name for file in tmp_path.iterdir()] == ["my.toml"]
 
 
-def test_wrong_words_and_paths_of_every_verb(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    commands = verbs(tmp_path)
-    assert len(commands) > 150
-    assert [fault for command in commands if (fault := answer(command, capsys))] == []
+def test_words_that_are_wrong_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert [fault for command in verbs(tmp_path) if (fault := answer(command, capsys))] == []
 
 
-def test_a_sample_as_processes_of_their_own(tmp_path: Path) -> None:
+def test_every_command_has_its_parser_walked() -> None:
+    found = commands()
+    assert {name.split()[0] for name in found} == set(VERBS)
+    listed = {" ".join(command.path) for command in list_commands()}
+    assert found.keys() <= listed
+    assert all(any(f"{name} ".startswith(f"{one} ") for name in found) for one in listed - {""})
+
+
+def test_every_number_of_every_command_has_bounds_and_is_refused_while_it_is_read(tmp_path: Path) -> None:
+    taken = []
+    for name, parser in commands().items():
+        for action in parser._actions:
+            if isinstance(action.type, FunctionType):
+                taken += [
+                    f"{name} {action.dest} {value[:40]}"
+                    for value in wrong_words(action, tmp_path)
+                    if reads(action, value)
+                ]
+            else:
+                assert action.type in (None, Path), f"{name} {action.dest}: {action.type} takes any number"
+    assert taken == []
+
+
+def reads(action: argparse.Action, value: str) -> bool:
+    assert callable(action.type)
+    try:
+        action.type(value)
+    except UsageError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", commands())
+def test_wrong_values_of_every_flag_and_word(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, trained: str
+) -> None:
+    right = needed(trained, tmp_path).get(name, []) + (NO_ANDROID if name.startswith("devices ") else [])
+    asked = wrong_arguments(name, commands()[name], right, tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert [fault for command in asked if (fault := answer(command, capsys))] == []
+    assert sorted(tmp_path.iterdir()) == before  # nothing was written
+
+
+SAMPLE = [
+    ["train", "--devices.per_worker", HUGE],
+    ["train", "--seed", HUGE],
+    ["train", "deep.toml"],
+    ["evaluate", "ünï"],
+    ["watch", "nowhere", "--seed", HUGE],
+    ["watch", "nowhere", "--episodes", "1000000000"],
+    ["devices", "serve-sim", "--count", "9" * 26],
+    ["devices", "serve-sim", "--fault-rate", "nan"],
+    ["runs", "prune", "nowhere", "--yes"],
+    ["status", LONG],
+    ["tasks", "show", "zzz"],
+    ["zzz"],
+]
+
+
+@pytest.mark.parametrize("command", SAMPLE, ids=lambda command: " ".join(command)[:40])
+def test_a_sample_as_processes_that_answer_within_two_seconds(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "deep.toml").write_text(FILES["brackets"])
-    sample = [
-        ["train", "--devices.per_worker", HUGE], ["train", "--seed", HUGE], ["train", "deep.toml"],
-        ["evaluate", "ünï"], ["status", LONG], ["zzz"],
-    ]  # fmt: skip
-    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    for command in sample:
-        done = subprocess.run(
-            [sys.executable, "-m", "distrl", *command],
-            capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60, check=False,
-        )  # fmt: skip
-        assert check(command, done.returncode, done.stdout, done.stderr) == ""
+    env, before = {**os.environ, "PYTHONIOENCODING": "ascii"}, os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", "distrl", *command],
+        capture_output=True, text=True, env=env, cwd=tmp_path, timeout=60, check=False,
+    )  # fmt: skip
+    after = os.times()
+    assert check(command, done.returncode, done.stdout, done.stderr) == ""
+    # Time of the processor, since others may keep this machine busy.
+    used_s = after.children_user + after.children_system - before.children_user - before.children_system
+    assert used_s <= 2.0

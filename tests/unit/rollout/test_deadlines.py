@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from distrl.devices.base import TimeScales
-from distrl.rollout.deadlines import DECISION_S, LEASE_DEADLINE_S, longest_attempt_s, longest_turn_s
+from distrl.rollout.deadlines import DECISION_S, LEASE_DEADLINE_S, longest_attempt_s, longest_turn_s, verdicts_s
 from distrl.rollout.episode import EpisodeLimits, run_episode
 from distrl.types import Decision, Observation, Press
 from support.rollouts import Page, a_page_task, make_tools
@@ -74,3 +74,9 @@ def test_the_slowest_device_counts_and_boot_and_reset_are_part_of_an_attempt_and
 def test_verdict_and_store_come_on_top() -> None:
     alone_s = longest_attempt_s(LIMITS, [TIMES], judge_s=0.0)
     assert longest_attempt_s(LIMITS, [TIMES], judge_s=60.0, store_s=7.0) == alone_s + 67.0
+
+
+@pytest.mark.parametrize(("num_pending", "rounds"), [(0, 0), (1, 1), (16, 1), (17, 2), (88, 6)])
+def test_verdicts_come_a_few_at_a_time_and_hindsight_has_a_deadline_of_its_own(num_pending: int, rounds: int) -> None:
+    assert verdicts_s(num_pending, at_once=16, deadline_s=60.0, hindsight=False) == 60.0 * rounds
+    assert verdicts_s(num_pending, at_once=16, deadline_s=60.0, hindsight=True) == 120.0 * rounds

@@ -24,7 +24,8 @@ from distrl.rollout.worker import Worker, WorkerParts
 from distrl.telemetry.events import read_events
 from distrl.transport.files import FileClaims
 from distrl.transport.memory import MemoryEpisodes
-from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory
+from distrl.types import Action, Ending, Finish, Observation, Press, Trajectory, Verdict
+from support.gone import Gone
 from support.rollouts import HANGS_S, LIMITS, Kept, OddPhone, Published, ScriptedPolicy, a_phone, make_parts, until
 from support.trajectories import make_trajectory
 
@@ -136,6 +137,43 @@ def test_a_frozen_device_is_given_back_as_lost_and_the_others_play_on(tmp_path: 
     lost = [event for event in read_events(tmp_path / "worker-0.jsonl") if event["event"] == "device_lost"]
     assert {event["device"] for event in lost} == {"bad"}
     assert worker.health()["restarting"] + worker.health()["quarantined"] <= 1
+
+
+def test_a_worker_whose_devices_are_all_gone_says_that_it_waits_for_one_and_how_they_are(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [Gone("p0"), Gone("p1")])
+    said: list[tuple[int, str]] = []
+
+    def gone_for_a_while(worker: Worker) -> bool:
+        if worker.health()["quarantined"] == 2:
+            said.append((worker.num_playing, worker.waiting))
+        return len(said) >= 50
+
+    run(parts, gone_for_a_while)
+    assert set(said) == {(0, "a device: 2 quarantined")}
+
+
+def test_lanes_that_wait_for_a_device_say_so_while_the_others_play(tmp_path: Path) -> None:
+    devices = [a_phone("bad", faults=FROZEN), a_phone("good")]
+    parts = make_parts(tmp_path, ScriptedPolicy(give_up_after_three), Published(), devices)
+    parts = replace(parts, limits=replace(LIMITS, step_deadline_s=0.02))
+    seen: set[str] = set()
+
+    def waits_for_the_bad_one(worker: Worker) -> bool:
+        seen.add(worker.waiting)
+        return {"", "a device: 1 leased, 1 restarting"} <= seen
+
+    run(parts, waits_for_the_bad_one)
+
+
+def test_what_the_end_of_the_worker_cut_is_unknown_and_no_failure_of_the_judge(tmp_path: Path) -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [OddPhone("perform", 4, hang)])
+    worker = run(parts, lambda worker: parts.batcher.num_decisions == 4)
+    (found,) = kept_by(parts).trajectories
+    assert found.verdict == Verdict(outcome="unknown", reason="the phone did not tell how it was left")
+    assert (worker.counts.unjudged, logged(tmp_path, "unjudged")) == (0, [])
 
 
 def test_a_phone_that_fails_on_purpose_is_seen_recovering(tmp_path: Path) -> None:

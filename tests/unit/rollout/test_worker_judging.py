@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
+from distrl.rollout import worker as workers
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.hindsight import Relabeller
 from distrl.rollout.scheduler import TaskFeed
@@ -337,5 +338,24 @@ def test_finished_episodes_that_wait_for_the_judge_are_kept_when_something_else_
             await working
         assert {one.id for one in kept_by(parts)} == {event["id"] for event in events(tmp_path, "finished")}
         assert len(kept_by(parts)) == 5
+
+    asyncio.run(scene())
+
+
+def test_all_finished_episodes_are_kept_when_something_fails_though_the_judge_misses_each_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "JUDGE_MARGIN_S", 0.05)
+
+    async def scene() -> None:
+        parts = make(tmp_path, pages=4, judge=SlowJudge(), judge_at_once=1, judge_deadline_s=0.05)
+        worker = Worker(parts)
+        working = asyncio.create_task(worker.run())
+        await until(lambda: worker.num_judging == 5)  # one is judged, and one of each device waits
+        worker._failed.set_exception(ZeroDivisionError("a bug elsewhere"))
+        with pytest.raises(ZeroDivisionError, match="a bug elsewhere"):
+            await working
+        assert {one.id for one in kept_by(parts)} == {event["id"] for event in events(tmp_path, "finished")}
+        assert {one.verdict.reason for one in kept_by(parts)} == {"the judge took over 0.05 s"}
 
     asyncio.run(scene())

@@ -196,9 +196,21 @@ def test_a_silent_role_is_named_within_three_seconds(tmp_path: Path) -> None:
         made.runtime.supervise()
         made.pass_time(2.0)
         assert (made.status.note, made.status.alive) == ("", True)
-        made.pass_time(1.0)
+        made.pass_time(0.5)
+        assert made.status.note.startswith("silent for")
+        made.pass_time(0.5)
         assert (made.status.note, made.status.alive) == ("silent for 3 s", True)
         assert made.deaths() == []
+
+
+def test_where_heartbeats_are_rarer_a_healthy_role_is_not_named(tmp_path: Path) -> None:
+    with scene(tmp_path, "falls-silent", replace(QUICK, heartbeat_s=4.0)) as made:
+        made.supervise_until(lambda: made.says("thinking hard"))
+        made.runtime.supervise()
+        made.pass_time(7.0)
+        assert made.status.note == ""
+        made.pass_time(1.0)
+        assert made.status.note == "silent for 8 s"
 
 
 def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp_path: Path) -> None:

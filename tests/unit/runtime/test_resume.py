@@ -160,17 +160,30 @@ def test_options_of_a_plug_in_are_fixed_but_for_those_that_it_says_may_change(
     config = load_config(None, {"run.root": str(tmp_path), key: "plugged_in:make", f"{table}.options.floor": 1})
     run = create_run(config, now=datetime(2026, 5, 4))
     adopt(run, config)
-    changed = settings_to_resume(run, {f"{table}.options.step_s": "2"})
+    changed = settings_to_resume(run, {f"{table}.options.step_s": "2"}, trust_code=True)
     assert getattr(changed, table).options == {"floor": 1, "step_s": 2}
     with pytest.raises(UsageError, match=rf"{table}\.options\.floor was 1 .* cannot change"):
-        settings_to_resume(run, {f"{table}.options.floor": "2"})
+        settings_to_resume(run, {f"{table}.options.floor": "2"}, trust_code=True)
+
+
+def test_a_plug_in_that_nobody_trusts_is_not_even_asked_what_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_a_stranger.py").write_text("raise SystemExit('the code of a stranger has run')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = load_config(None, {"run.root": str(tmp_path), "judge.kind": "of_a_stranger:make"})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    adopt(run, config)
+    with pytest.raises(UsageError, match="names Python code"):
+        settings_to_resume(run, {"judge.options.floor": "2"})
 
 
 def test_options_of_an_algorithm_of_ones_own_may_change_as_those_of_built_in_ones_do(tmp_path: Path) -> None:
     config = load_config(None, {"run.root": str(tmp_path), "algorithm.kind": "no.where:Mine"})
     run = create_run(config, now=datetime(2026, 5, 4))
     adopt(run, config)
-    assert settings_to_resume(run, {"algorithm.options.rate": "2"}).algorithm.options == {"rate": 2}
+    changed = settings_to_resume(run, {"algorithm.options.rate": "2"}, trust_code=True)
+    assert changed.algorithm.options == {"rate": 2}
 
 
 def test_the_command_line_says_so_in_a_few_lines(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,25 @@ import torch
 from msgspec.structs import replace
 
 from distrl.config.schema import Config
-from distrl.evaluation.report import Report
+from distrl.evaluation.report import Report, make_report
 from distrl.rollout.outbox import Spool
+from distrl.rollout.worker import WorkerParts
+from distrl.runtime import evaluator_role, factory
 from distrl.runtime.base import RoleContext
-from distrl.runtime.evaluator_role import Evaluator
+from distrl.runtime.evaluator_role import Evaluator, keep_evaluating
 from distrl.runtime.factory import make_policy
 from distrl.runtime.learner_role import learn
 from distrl.runtime.role import run_role
 from distrl.runtime.worker_role import collect
+from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.transport.base import Transport
 from distrl.transport.files import FileLayout, FileTransport
 from distrl.transport.memory import MemoryTransport
+from distrl.types import Action, Observation
 from support import shared
 from support.learners import make_version, small_config
 from support.roles import a_context
-from support.rollouts import HANGS_S
+from support.rollouts import HANGS_S, ScriptedPolicy
 from support.runs import wait_until
 from support.trajectories import make_trajectory
 
@@ -95,6 +100,52 @@ def test_spools_that_cannot_be_taken_over_stop_no_worker(tmp_path: Path) -> None
     assert [event["why"] for event in transport.events.read("worker-0") if event["event"] == "spools_left"] == [
         "the disk does not answer"
     ]
+
+
+def test_a_worker_beats_and_plays_on_while_the_store_blocks_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, settings, answering = MemoryTransport(), config(), threading.Event()
+    transport.weights.publish(make_policy(settings), make_version(4))
+    monkeypatch.setattr(factory, "WorkerParts", partial(WorkerParts, store_deadline_s=0.05))
+    add, said = transport.episodes.add, list[str]()
+
+    def block(*given: Any) -> None:
+        assert answering.wait(HANGS_S)
+        add(*given)
+
+    monkeypatch.setattr(transport.episodes, "add", block)
+
+    def over() -> bool:
+        beat = transport.heartbeats.last("worker-0")
+        if beat is not None and beat.figures.get("spooled", 0) >= 3 and len(said) < 3:
+            said.append(beat.what)
+        if len(said) == 3:
+            answering.set()
+        return answering.is_set() and transport.episodes.stats().episodes >= 5
+
+    log = transport.events.log("worker-0")
+    collect(replace(role("worker-0", tmp_path, settings, transport, over), log=log))
+    assert all("the store, which does not answer" in what for what in said)
+    told = {name: {event["id"] for event in transport.events.read("worker-0") if event["event"] == name}
+            for name in ("finished", "acknowledged")}  # fmt: skip
+    stored = {row.id for row in transport.episodes.after(0, 100_000) if row.source == "played"}
+    assert told["finished"] == told["acknowledged"] == stored
+
+
+def test_a_worker_whose_devices_are_gone_beats_that_it_waits_for_one(tmp_path: Path) -> None:
+    settings = config(devices={"kind": "support.gone:make_gone", "per_worker": 2})
+    transport, seen = MemoryTransport(), list[tuple[str, str, float]]()
+    transport.weights.publish(make_policy(settings), make_version(4))
+
+    def gone_for_a_while() -> bool:
+        beat = transport.heartbeats.last("worker-0")
+        if beat is not None and not beat.figures.get("healthy", 1.0):
+            seen.append((beat.phase, beat.what.partition(":")[0], beat.figures["restarting"]))
+        return len(seen) >= 3
+
+    collect(role("worker-0", tmp_path, settings, transport, gone_for_a_while))
+    assert set(seen) == {("waiting", "a device", 2.0)}
 
 
 def test_a_worker_says_how_long_its_devices_worked_and_how_long_they_could_have(tmp_path: Path) -> None:
@@ -182,6 +233,51 @@ def test_the_evaluator_reports_to_memory(tmp_path: Path) -> None:
     assert isinstance(report, Report)
     assert (report.n, report.policy_version, report.unknown) == (3, 2, 0)
     assert context.heartbeat.figures["needs_s"] > 0
+
+
+def fail(seen: Observation) -> Action:
+    raise ZeroDivisionError("a bug of a policy")
+
+
+def noting(context: RoleContext, progress: list[float]) -> RoleContext:
+    """The context with a heartbeat whose progress is written down, as it would be in a file."""
+
+    def note(beat: Heartbeat) -> None:
+        progress.append(beat.figures.get("progress", 0.0))
+
+    return replace(context, heartbeat=HeartbeatWriter(note, context.name, interval_s=0.0))
+
+
+def test_an_evaluator_that_dies_before_its_report_has_made_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, settings = MemoryTransport(), config(evaluation={"devices": 1, "episodes": 1, "every_s": 0.001})
+    transport.weights.publish(make_policy(settings), make_version(2))
+    transport.reports.write("before", make_report([make_trajectory()], suite="sim-start", version=0))
+    monkeypatch.setattr(evaluator_role, "make_policy", lambda *_: ScriptedPolicy(fail))
+    for turns in (0, 1000):  # in its last evaluation, and in one on the way
+        progress = list[float]()
+        with pytest.raises(ZeroDivisionError):
+            keep_evaluating(
+                noting(a_context("evaluator", tmp_path, settings, turns=turns, transport=transport), progress)
+            )
+        assert progress[-1] == 0.0
+        assert list(transport.reports.held) == ["before"]
+
+
+def test_an_evaluator_that_waits_for_its_turn_or_has_reported_has_made_progress(tmp_path: Path) -> None:
+    transport, settings = MemoryTransport(), config(evaluation={"devices": 2, "episodes": 2, "every_s": 0.0})
+    version = transport.weights.publish(make_policy(settings), make_version(2))
+    transport.reports.write("before", make_report([make_trajectory()], suite="sim-start", version=0))
+    idle, evaluating = list[float](), list[float]()
+    context = noting(a_context("evaluator", tmp_path, settings, turns=2, transport=transport), idle)
+    keep_evaluating(context)
+    assert idle[1:3] == [1.0, 1.0], "nothing was due"
+    assert set(transport.reports.held) == {"before", "after"}
+    evaluator = Evaluator(noting(a_context("evaluator", tmp_path, settings, transport=transport), evaluating))
+    for name in ("v000002", "v000003"):
+        evaluator.evaluate(version, 1, name=name)
+    assert (evaluating[1], evaluating[-1]) == (0.0, 1.0), "one report is there, whatever becomes of the next one"
 
 
 def test_a_version_that_is_gone_is_skipped_where_there_are_newer_ones(tmp_path: Path) -> None:

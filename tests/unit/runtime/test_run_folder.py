@@ -146,6 +146,47 @@ def test_every_verb_refuses_a_run_of_another_format(
     assert sorted(path.name for path in run.path.iterdir()) == before, "nothing was touched"
 
 
+# --- what is no run
+
+
+@pytest.mark.parametrize("verb", [["status"], ["runs", "show"], ["train", "--resume"], ["sft"], ["export"]])
+def test_an_export_is_called_an_export_and_the_verbs_that_take_one_are_named(
+    tmp_path: Path, verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = an_export(tmp_path / "out")
+    arguments = {"sft": ["--data", str(out)], "export": [str(tmp_path / "again")]}.get(verb[0], [])
+    assert main([*verb, str(out), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert f"{out} is an export, not a run" in said
+    assert f"try: distrl watch {out}, or distrl evaluate {out}" in said
+    assert "format" not in said
+
+
+def test_an_export_is_not_proposed_as_a_run(tmp_path: Path) -> None:
+    run = create_run(in_root(tmp_path), now=NOW)
+    an_export(tmp_path / "out")
+    with pytest.raises(StoreError, match="is no run folder") as caught:
+        open_run(tmp_path)
+    assert caught.value.expected == f"one of {run.path}"
+
+
+def an_export(path: Path) -> Path:
+    """What tells an export from a run."""
+    path.mkdir()
+    (path / "config.toml").write_text("")
+    (path / "export.json").write_text("{}")
+    return path
+
+
+def test_a_folder_in_the_place_of_the_format_is_named_with_the_fix(tmp_path: Path) -> None:
+    run = create_run(in_root(tmp_path), now=NOW)
+    run.format_file.unlink()
+    run.format_file.mkdir()
+    with pytest.raises(StoreError, match=r"cannot read .*/FORMAT: Is a directory") as caught:
+        open_run(run.path)
+    assert caught.value.fix == "move that folder away: a file belongs there"
+
+
 def begun(root: Path) -> RunFolder:
     """A run that has had a session."""
     run = create_run(in_root(root), now=NOW)

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from distrl.config.load import load_config
-from distrl.errors import RoleCrashed, StoreError
+from distrl.errors import DeviceError, RoleCrashed, StoreError
 from distrl.evaluation.report import make_report
 from distrl.runtime import session as sessions
 from distrl.runtime.base import RoleStatus, Runtime
 from distrl.runtime.run_folder import create_run, take
 from distrl.runtime.session import WORKER_END_S, RunSnapshot, Session
 from distrl.telemetry.events import events_of
-from distrl.telemetry.heartbeat import Heartbeat
+from distrl.telemetry.heartbeat import Heartbeat, Phase
 from distrl.transport.base import BudgetUsed
 from distrl.transport.memory import MemoryTransport
 from support.batches import tiny_policy
@@ -48,6 +48,9 @@ class FakeRuntime:
         self.devices_s = 0.0
         """What the workers say of their devices' time; 0: nothing."""
         self.doing = "playing"
+        self.phase: Phase = "doing"
+        self.figures: dict[str, float] = {}
+        """Of every role."""
         self.did: list[str] = []
         self.on_turn: Callable[[], None] = lambda: None
         self._asked_s: dict[str, float] = {}
@@ -81,10 +84,11 @@ class FakeRuntime:
         return [self._status(role) for role in ROLES]
 
     def _status(self, role: str) -> RoleStatus:
-        figures = {"needs_s": self.needs_s[role]} if role in self.needs_s and role in self._asked_s else {}
+        needs = {"needs_s": self.needs_s[role]} if role in self.needs_s and role in self._asked_s else {}
         beat = Heartbeat(
-            role=role, pid=1, phase="doing", what=self.doing, since_s=0.0, beat_s=self.now_s, figures=figures
-        )
+            role=role, pid=1, phase=self.phase, what=self.doing, since_s=0.0, beat_s=self.now_s,
+            figures={**self.figures, **needs},
+        )  # fmt: skip
         return RoleStatus(role=role, alive=role not in self._gone, restarts=0, note="", heartbeat=beat)
 
     def restarts(self) -> int:
@@ -219,6 +223,90 @@ def test_how_long_an_evaluation_may_take_is_counted_from_its_own_beginning(tmp_p
     scene.runtime.on_turn = work
     scene.session().train()
     assert scene.runtime.did[-2:] == ["ended evaluator", "stop"]
+
+
+def test_an_evaluation_that_is_begun_again_and_again_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.needs_s, scene.runtime.ends_after_s = {"evaluator": 2 * START_S}, {"evaluator": 1e6}
+    turns = iter(range(10_000))
+
+    def die_and_start_again() -> None:
+        scene.runtime.doing = (
+            "evaluating version 4 (after): 1 of 9" if next(turns) % 20 > 5 else "loading its libraries"
+        )
+
+    scene.runtime.on_turn = die_and_start_again
+    before_s = scene.runtime.now_s
+    assert "it did not end in time" in scene.session().train().cut_off
+    assert scene.runtime.now_s - before_s - 60.0 <= 2 * 2 * START_S + 30.0
+
+
+def test_no_more_evaluations_prolong_the_end_than_may_be_due(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.needs_s, scene.runtime.ends_after_s = {"evaluator": 2 * START_S}, {"evaluator": 1e6}
+    turns = iter(range(10_000))
+    scene.runtime.on_turn = lambda: setattr(scene.runtime, "doing", f"evaluating version {next(turns)} (after)")
+    before_s = scene.runtime.now_s
+    assert "it did not end in time" in scene.session().train().cut_off
+    assert scene.runtime.now_s - before_s - 60.0 <= 2 * 2 * START_S + 5.0
+
+
+def test_a_worker_has_time_for_all_verdicts_that_may_be_pending_at_its_end(tmp_path: Path) -> None:
+    for hindsight, rounds in ((True, 2 * 6), (False, 6)):
+        scene = Scene(tmp_path / str(hindsight), devices__per_worker=72, judge__at_once=16, data__hindsight=hindsight)
+        needs_s = WORKER_END_S + scene.config.rollout.drain_s + rounds * scene.config.judge.deadline_s
+        scene.runtime.ends_after_s = {"worker-0": needs_s - 5.0, "worker-1": needs_s + 5.0}
+        scene.session().train()
+        assert "ended worker-0" in scene.runtime.did
+        assert "kill worker-1: it did not end in time" in scene.runtime.did
+
+
+# --- devices that are gone
+
+
+def test_time_in_which_no_worker_has_a_device_is_not_charged_to_the_budget(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    def lose_all_devices_for_a_while() -> None:
+        gone = 1020.0 < scene.runtime.now_s <= 1320.0
+        scene.runtime.phase, scene.runtime.figures = ("waiting", {"healthy": 0.0}) if gone else ("doing", {})
+
+    scene.runtime.on_turn = lose_all_devices_for_a_while
+    summary = scene.session().train()
+    assert summary.collect_s == pytest.approx(60.0, abs=3.0)
+    assert summary.wall_s == pytest.approx(360.0, abs=6.0)
+    phases = [moment.phase for moment in scene.seen]
+    assert list(dict.fromkeys(phases)) == ["training", "waiting for devices"]
+    assert phases[-1] == "training"
+
+
+def test_a_worker_whose_devices_never_came_up_does_not_begin_the_budget(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.phase, scene.runtime.figures = "waiting", {"healthy": 0.0}
+    made = scene.session()
+    scene.runtime.on_turn = lambda: setattr(made, "interrupted", scene.runtime.now_s > 1500.0)
+    assert made.train().collect_s == 0.0
+    assert {moment.phase for moment in scene.seen} == {"warming up"}
+
+
+def test_a_run_whose_devices_do_not_come_back_ends_with_the_fix(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, runtime__no_devices_s=600.0)
+
+    def lose_all_devices() -> None:
+        if scene.runtime.now_s > 1020.0:
+            scene.runtime.phase, scene.runtime.figures = "waiting", {"healthy": 0.0}
+
+    scene.runtime.on_turn = lose_all_devices
+    with pytest.raises(DeviceError, match="no worker has had a device for 600 s") as caught:
+        scene.session().train()
+    assert "--resume" in str(caught.value)
+    assert 1620.0 < scene.runtime.now_s < 1640.0
+
+
+def test_a_worker_that_waits_for_something_else_has_begun_once_it_has_played(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.phase, scene.runtime.figures = "waiting", {"healthy": 2.0, "steps": 40.0}
+    assert scene.session().train().collect_s == pytest.approx(60.0, abs=1.5)
 
 
 def test_an_evaluation_that_takes_longer_than_it_said_or_says_nothing_is_ended(tmp_path: Path) -> None:

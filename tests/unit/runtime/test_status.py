@@ -253,9 +253,24 @@ def test_a_role_that_lives_and_says_nothing_is_named_within_three_seconds(run: R
     heartbeat = FileHeartbeats(run.heartbeats).last("worker-0")
     assert heartbeat is not None
     lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
-    for silent_s, note in ((1.0, ""), (3.0, "silent for 3 s"), (4000.0, "silent for 4000 s")):
+    for silent_s, note in ((2.0, ""), (2.6, "silent for 3 s"), (4000.0, "silent for 4000 s")):
         (role,) = read_status(run, now_s=0.0, clock=lambda s=silent_s: heartbeat.beat_s + s).roles  # type: ignore[misc]
         assert (role.alive, role.note) == (True, note)
+    lock.release()
+
+
+def test_where_heartbeats_are_rarer_a_healthy_role_is_not_called_silent(tmp_path: Path) -> None:
+    config = load_config(None, {"run.root": str(tmp_path), "runtime.heartbeat_s": 3.3})
+    run = create_run(config, now=datetime(2026, 5, 4))
+    HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "worker-0", interval_s=0.0).doing("playing: 16 episodes")
+    heartbeat = FileHeartbeats(run.heartbeats).last("worker-0")
+    assert heartbeat is not None
+    lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
+    for damaged, silent_s, note in ((False, 6.5, ""), (False, 6.7, "silent for 7 s"), (True, 6.5, "silent for 6 s")):
+        if damaged:
+            run.config_file.write_bytes(b"\xff")
+        (role,) = read_status(run, now_s=0.0, clock=lambda s=silent_s: heartbeat.beat_s + s).roles  # type: ignore[misc]
+        assert role.note == note
     lock.release()
 
 

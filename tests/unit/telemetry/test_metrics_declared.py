@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from distrl.config.schema import GroundingConfig
+from distrl.config.kinds import ModelJudgeConfig
+from distrl.config.schema import GroundingConfig, JudgeConfig
 from distrl.experience.frames import FrameCache
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.plugins import BUILT_IN
@@ -23,6 +25,7 @@ from distrl.runtime.learner_role import METRICS_EVERY_UPDATES, LearnerReporter, 
 from distrl.runtime.local import LocalRuntime
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.session import Session
+from distrl.tasks.model_judge import ModelJudge
 from distrl.telemetry.events import read_events
 from distrl.telemetry.gpu import GpuReading
 from distrl.telemetry.metrics import METRICS, reference
@@ -61,7 +64,8 @@ def reported(context: RoleContext, folder: Path, kind: str) -> set[str]:
 
 def test_a_worker_reports_what_is_declared(tmp_path: Path) -> None:
     context = a_context("worker-0", tmp_path, small_config())
-    parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [a_phone()])
+    asking = ModelJudge(JudgeConfig(model=ModelJudgeConfig(url="http://127.0.0.1:9/v1", model="any", key_env="")))
+    parts = replace(make_parts(tmp_path, ScriptedPolicy(), Published(), [a_phone()]), judge=asking)
     worker_role._beat(context, Worker(parts), parts)
     # `_collect` itself adds the time of the devices, which it stops counting when the worker is told to stop.
     assert reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s"} == declared("worker")

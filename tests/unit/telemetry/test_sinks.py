@@ -1,19 +1,23 @@
-"""Metrics reach every sink once, and no sink can harm a run."""
+"""Metrics reach every sink once, and no sink can harm a run, however slow it is and whatever it raises."""
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Event
 
 import pytest
 
-from distrl.cli.main import main
+from distrl.cli.main import main, warnings_told
 from distrl.config.load import config_hash, load_config
 from distrl.config.schema import Config, TelemetryConfig
 from distrl.errors import ConfigError
 from distrl.telemetry import tensorboard
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.sinks import MetricForwarder, SinkContext, find_sinks, forwarding
+from support.trained import small_run
 
 
 class Recording:
@@ -23,10 +27,12 @@ class Recording:
 
     def __init__(self, settings: object, context: SinkContext) -> None:
         self.run, self.rows, self.closed = context.run, list[tuple[str, dict[str, float], float]](), False
+        self.wrote = Event()
         self.made.append(self)
 
     def write(self, role: str, metrics: Mapping[str, float], *, time_s: float, elapsed_s: float) -> None:
         self.rows.append((role, dict(metrics), elapsed_s))
+        self.wrote.set()
 
     def close(self) -> None:
         self.closed = True
@@ -34,7 +40,26 @@ class Recording:
 
 class Failing(Recording):
     def write(self, role: str, metrics: Mapping[str, float], *, time_s: float, elapsed_s: float) -> None:
+        self.wrote.set()
         raise OSError("the network is down")
+
+
+class Hanging(Recording):
+    """Takes no line before `go`, which ends with the test."""
+
+    def __init__(self, settings: object, context: SinkContext) -> None:
+        super().__init__(settings, context)
+        self.go = Event()
+
+    def write(self, role: str, metrics: Mapping[str, float], *, time_s: float, elapsed_s: float) -> None:
+        self.wrote.set()
+        self.go.wait(30)
+        self.rows.append((role, dict(metrics), elapsed_s))
+
+
+class Leaving(Recording):
+    def close(self) -> None:
+        raise SystemExit("the tracker has had enough")
 
 
 def make_nothing(settings: object, context: SinkContext) -> int:
@@ -54,8 +79,9 @@ def test_whole_lines_are_forwarded_once_with_the_time_since_the_first(tmp_path: 
     log = log_at(path, 100.0, 103.0)
     log.write("learner", role="learner", **{"learner/updates": 3, "learner/note": "text"})
     with path.open("ab") as file:
-        file.write(b'{"time_s": 101.0, "broken\n{"half')
+        file.write(b'{"time_s": 101.0, "broken\n{"time_s": 1.0, "\xff": 1}\n{"half')
     forwarder.forward()
+    assert sink.wrote.wait(10)
     assert sink.rows == [("learner", {"learner/updates": 3.0}, 0.0)]
     with path.open("ab") as file:
         file.write(b'": 1}\n')
@@ -90,6 +116,78 @@ def test_a_sink_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path, capl
     assert [record.getMessage() for record in caplog.records] == [
         "the metric sink bad failed and gets no more: OSError: the network is down"
     ]
+
+
+def write_lines(path: Path, count: int) -> None:
+    log = log_at(path, *map(float, range(1, count + 1)))
+    for updates in range(count):
+        log.write("learner", role="learner", **{"learner/updates": updates})
+    log.close()
+
+
+def test_a_sink_that_hangs_holds_nobody_up_and_what_it_loses_is_counted(tmp_path: Path) -> None:
+    context, said, path = SinkContext(run=tmp_path), list[str](), tmp_path / "metrics.jsonl"
+    hanging, good = Hanging(None, context), Recording(None, context)
+    forwarder = MetricForwarder(path, {"slow": hanging, "good": good}, tell=said.append, queue_lines=6, close_s=0.2)
+    write_lines(path, 3)
+    forwarder.forward()  # which would never return if it waited for a sink
+    assert hanging.wrote.wait(10)
+    assert said == []
+    write_lines(path, 6)  # two wait, the first is being written: four have a place
+    forwarder.forward()
+    forwarder.forward()
+    assert said == ["the metric sink slow is too slow and loses lines: metrics.jsonl has them"]
+    forwarder.close()
+    hanging.go.set()
+    assert said[1:] == [
+        "the metric sink slow had not closed 0.2 s after the end, with 6 lines not sent: metrics.jsonl has them",
+        "the metric sink slow lost 2 lines, which came faster than it took them: metrics.jsonl has them",
+    ]
+    assert good.closed
+
+
+def test_a_slow_sink_gets_all_lines_in_order_where_its_queue_has_room(tmp_path: Path) -> None:
+    said, sink, path = list[str](), Hanging(None, SinkContext(run=tmp_path)), tmp_path / "metrics.jsonl"
+    forwarder = MetricForwarder(path, {"slow": sink}, tell=said.append)
+    write_lines(path, 50)
+    forwarder.forward()
+    sink.go.set()
+    forwarder.close()
+    assert [figures["learner/updates"] for _, figures, _ in sink.rows] == list(map(float, range(50)))
+    assert (said, sink.closed) == ([], True)
+
+
+def test_a_sink_that_leaves_while_it_closes_is_told_of(tmp_path: Path) -> None:
+    said = list[str]()
+    MetricForwarder(tmp_path / "m", {"mine": Leaving(None, SinkContext(run=tmp_path))}, tell=said.append).close()
+    assert said == ["the metric sink mine failed and gets no more: SystemExit: the tracker has had enough"]
+
+
+def test_a_sink_that_fails_is_a_notice_of_the_run_and_a_line_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run(tmp_path)
+    with (
+        warnings_told(),
+        forwarding(TelemetryConfig(sinks=(f"{__name__}:Failing",)), run.metrics) as forward,
+    ):
+        write_lines(run.metrics, 2)
+        forward()
+    text = f"the metric sink {__name__}:Failing failed and gets no more: OSError: the network is down"
+    assert capsys.readouterr().err == f"distrl: {text}\n"
+    assert main(["status", str(run.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notices"] == [text]
+
+
+def test_warnings_are_told_while_a_command_runs_and_those_a_run_shows_itself_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with warnings_told():
+        logging.getLogger("distrl.telemetry").warning("a %s", "word")
+        logging.getLogger("distrl.telemetry").info("a detail")
+        logging.getLogger("distrl.events.supervisor").warning("died role=learner")
+    logging.getLogger("distrl.telemetry").warning("too late")
+    assert capsys.readouterr().err == "distrl: a word\n"
 
 
 def test_sinks_are_found_by_name_and_an_unknown_one_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`distrl bench kills`: roles of a training run are killed at random times, and every episode is counted.
 
-One real `distrl train` is started as a user would. While it collects, random roles (workers, learner and evaluator; the
+Real `distrl train`s are started, one after the other, as a user would. While one collects, random roles (workers, learner and evaluator; the
 supervisor restarts them) are ended with `kill -9` at random times, both from a seed. Nothing is restarted from here. Then
 the run finishes by itself, and its folder is audited: every acknowledged episode must be there once, and the learner must
 have read each episode exactly once.
@@ -36,9 +36,11 @@ from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.files import CheckpointFolder, FileHeartbeats
 from distrl.types import Value
 
-KILLS, QUICK_KILLS = 50, 8
-SECONDS_PER_KILL = 6.0
-"""Mean time between two kills: about as long as a role needs to restart on two cores."""
+KILLS, QUICK_KILLS = 200, 8
+"""In one run."""
+SEEDS, QUICK_SEEDS = 5, 1
+SECONDS_PER_KILL = 2.0
+"""Mean time between two kills: hardly longer than a role needs to restart on two cores."""
 START_S = 300.0
 """Longest wait for the first episodes."""
 END_S = 600.0
@@ -97,7 +99,7 @@ class _Kill(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> KillFigures:
     """Measure everything that `distrl bench kills` reports."""
-    seeds = max(1, options.seeds)
+    seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
     kills = QUICK_KILLS if options.quick else KILLS
     return combine([measure(kills, seed) for seed in range(seeds)])
 

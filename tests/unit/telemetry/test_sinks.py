@@ -17,6 +17,7 @@ from distrl.errors import ConfigError
 from distrl.telemetry import tensorboard
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.sinks import MetricForwarder, SinkContext, find_sinks, forwarding
+from support.runs import wait_until
 from support.trained import small_run
 
 
@@ -132,6 +133,7 @@ def test_a_sink_that_hangs_holds_nobody_up_and_what_it_loses_is_counted(tmp_path
     write_lines(path, 3)
     forwarder.forward()  # which would never return if it waited for a sink
     assert hanging.wrote.wait(10)
+    wait_until(lambda: len(good.rows) == 3)
     assert said == []
     write_lines(path, 6)  # two wait, the first is being written: four have a place
     forwarder.forward()

@@ -11,36 +11,34 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import distrl
 from distrl import types as t
-from distrl.config.load import load_config
-from distrl.experience.store import ExperienceStore
-from distrl.runtime.run_folder import create_run
 
-SWIPES = {"up": t.Swipe(0.5, 0.7, 0.5, 0.3), "down": t.Swipe(0.5, 0.3, 0.5, 0.7)}
+FIXED: dict[str, t.Action] = {"back": t.Press("back"), "home": t.Press("home"), "enter": t.Press("enter")}
+FIXED |= {"swipe up": t.Swipe(0.5, 0.7, 0.5, 0.3), "swipe down": t.Swipe(0.5, 0.3, 0.5, 0.7)}
 
 
 def read(words: str, seen: t.Observation) -> t.Action:
-    """The action that is meant on this screen."""
-    verb, _, rest = words.partition(" ")
-    if verb == "tap":
-        found = [e for e in seen.elements if rest.lower() in (e.text.lower(), e.description.lower())]
+    """The action that is meant on this screen; where there is none, the program ends and says what there is."""
+    rest = words.partition(" ")[2]
+    others = {**FIXED, f"type {rest}": t.TypeText(rest), f"done {rest}".strip(): t.Finish(answer=rest)}
+    taps = [(f"tap {text}", e) for e in seen.elements for text in (e.text, e.description) if text]
+    if found := [e for label, e in taps if label.lower() == words.lower()]:
         return t.Tap(*max(found, key=lambda e: e.clickable).bounds.centre)
-    others: dict[str, t.Action] = {"type": t.TypeText(rest), "done": t.Finish(answer=rest), "enter": t.Press("enter")}
-    return others.get(verb) or (SWIPES[rest] if verb == "swipe" else t.Press("home" if verb == "home" else "back"))
+    known = ", ".join([*dict(taps), *FIXED, "type TEXT", "done", "done ANSWER"])
+    return others.get(words) or sys.exit(f"{words or 'no action left'}: cannot be done on this screen\ntry: {known}")
 
 
 def play(number: int, task: str, does: list[str]) -> t.Trajectory:
     """The demonstration as an episode, judged."""
     env = distrl.make_env(task.partition("/")[0])
     _, info = env.reset(options={"task": task})
-    steps, over = list[t.Step](), False
+    steps, over, left = list[t.Step](), False, iter(does)
     while not over:
         seen: t.Observation = info["observation"]
-        decision = t.Decision(action=read(does[len(steps)], seen), choice=(), logp=0.0, entropy=0.0, value=0.0)
+        decision = t.Decision(action=read(next(left, ""), seen), choice=(), logp=0.0, entropy=0.0, value=0.0)
         _, _, terminated, truncated, info = env.step(decision.action)
         done, over = info["performed"], terminated or truncated
         steps.append(t.Step(observation=seen, decision=decision, version=0, valid=done.valid, changed=done.changed))
@@ -49,8 +47,5 @@ def play(number: int, task: str, does: list[str]) -> t.Trajectory:
     return t.Trajectory(id=f"mine-{number:04d}", task=info["task"], steps=tuple(steps), **kept)
 
 
-run = create_run(load_config(None, {"run.name": "demonstrations"}), now=datetime.now())
-with ExperienceStore(run.experience) as store:
-    for number, one in enumerate(json.loads(Path(sys.argv[1]).read_text())):
-        store.add(play(number, one["task"], one["does"]))
-print(run.path)
+played = [play(n, one["task"], one["does"]) for n, one in enumerate(json.loads(Path(sys.argv[1]).read_text()))]
+print(distrl.record(played).path)  # makes a run folder once all have been played

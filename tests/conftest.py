@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distrl")
 
-LONGEST = ("test_train_faults.py", "test_vlm_run.py", "test_fault_matrix.py")
+LONGEST = (
+    "test_train_faults.py",
+    "test_vlm_run.py",
+    "test_fault_matrix.py",
+    "test_train_time.py",
+    "test_examples.py",
+    "test_own_package.py",
+)
 """Files of minutes: begun last, one of them would run alone at the end while the other process has nothing left."""
 
 

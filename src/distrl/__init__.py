@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from distrl.api import Run, TrainedPolicy, evaluate, load_policy, open_run, train
+    from distrl.api import Run, open_run, record, train
     from distrl.config.schema import Config
     from distrl.env import PhoneEnv, make_env
     from distrl.evaluation.film import make_gif, make_strip
     from distrl.evaluation.report import Report
+    from distrl.trained_policy import TrainedPolicy, evaluate, load_policy
 
 __all__ = [
     "Config",
@@ -34,6 +35,7 @@ __all__ = [
     "make_gif",
     "make_strip",
     "open_run",
+    "record",
     "train",
 ]
 __version__ = "0.1.0"
@@ -43,13 +45,14 @@ _HOMES = {
     "PhoneEnv": "distrl.env",
     "Report": "distrl.evaluation.report",
     "Run": "distrl.api",
-    "TrainedPolicy": "distrl.api",
-    "evaluate": "distrl.api",
-    "load_policy": "distrl.api",
+    "TrainedPolicy": "distrl.trained_policy",
+    "evaluate": "distrl.trained_policy",
+    "load_policy": "distrl.trained_policy",
     "make_env": "distrl.env",
     "make_gif": "distrl.evaluation.film",
     "make_strip": "distrl.evaluation.film",
     "open_run": "distrl.api",
+    "record": "distrl.api",
     "train": "distrl.api",
 }
 """The module of each public name, loaded on first use."""

@@ -20,17 +20,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from io import BytesIO
+from datetime import datetime
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from distrl.cli.extras import need_model_packages, need_training_packages
 from distrl.config.load import load_config
 from distrl.config.reference import flatten, settings
 from distrl.config.schema import Config
@@ -39,20 +37,15 @@ from distrl.evaluation.report import Report, read_report
 from distrl.runtime.run_folder import RunFolder, read_errors
 from distrl.runtime.run_folder import open_run as open_folder
 from distrl.runtime.summary import RunStatus, Summary, read_status, read_summary
-from distrl.types import Action, Decision, Observation, SettingValue, Source, Split, Trajectory, Value
+from distrl.trained_policy import TrainedPolicy, evaluate, load_policy
+from distrl.types import SettingValue, Source, Split, Trajectory, Value
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from distrl.evaluation.playback import Playback
     from distrl.experience.index import IndexRow
-    from distrl.runtime.playing import Loaded
     from distrl.runtime.session import RunSnapshot, Session
 
-__all__ = ["Run", "TrainedPolicy", "evaluate", "load_policy", "open_run", "train"]
+__all__ = ["Run", "open_run", "record", "train"]
 
-T = TypeVar("T")
 Settings = str | os.PathLike[str] | Mapping[str, Any] | Config | None
 """A TOML file, a mapping (nested, or with dotted keys), a `Config`, or None for the defaults."""
 ROWS_AT_ONCE = 1000
@@ -82,6 +75,21 @@ def train(
     resolved = resolve(config, overrides)
     with _found_by_roles():
         return _run_session(new_run(resolved), resolved, watch, progress)
+
+
+def record(episodes: Iterable[Trajectory], config: Settings = None, **overrides: Any) -> Run:
+    """A new run that holds these episodes, such as a person's own demonstrations: `distrl sft CONFIG --data RUN` learns from them."""
+    from distrl.experience.store import ExperienceStore
+    from distrl.runtime.run_folder import create_run
+
+    found = list(episodes)  # all of them, before there is a folder
+    if not found:
+        raise UsageError("there is no episode to record", expected="one or more", fix="distrl.record([episode])")
+    folder = create_run(resolve(config, {"run__name": "demonstrations", **overrides}), now=datetime.now())
+    with ExperienceStore(folder.experience) as store:
+        for episode in found:
+            store.add(episode)
+    return Run(folder, trusted=True)
 
 
 def resolve(config: Settings, overrides: Mapping[str, Any]) -> Config:
@@ -400,167 +408,3 @@ def _check_filters(*, success: object, source: object, last: object) -> None:
         raise UsageError(
             f"last = {last!r:.100} does not fit", expected="a whole number from 0 on, or None", fix="last=10"
         )
-
-
-# --- what was learnt --------------------------------------------------------------------------------------------------
-
-
-def evaluate(
-    source: Run | str | os.PathLike[str],
-    *,
-    suite: str | None = None,
-    episodes: int = 300,
-    split: Split = "test",
-    max_oracle_steps: int | None = None,
-    model: str | os.PathLike[str] | None = None,
-    trust_code: bool = False,
-) -> Report:
-    """Success of a run, checkpoint or export on held-out tasks, with an interval and a row per template.
-
-    `suite` is the run's own where it is None. `model` is the folder of the language model that exported adapters belong to;
-    `trust_code` lets code run that the settings in the folder name: plug-ins, or code beside a model.
-    """
-    need_training_packages()
-    from distrl.runtime.playing import TaskChoice, evaluate_source, find_source
-
-    choice = TaskChoice(suite=suite, split=split, max_oracle_steps=max_oracle_steps)
-    base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
-    with read_errors(Path(source)):
-        found = find_source(Path(source), choice, model=base, trust_code=trusted)
-        need_model_packages(found.config)
-        return _aside(lambda: evaluate_source(found, episodes, notice=log.warning))
-
-
-def load_policy(
-    source: Run | str | os.PathLike[str],
-    *,
-    model: str | os.PathLike[str] | None = None,
-    trust_code: bool = False,
-) -> TrainedPolicy:
-    """The policy of a run (its newest version), of one of its checkpoints, or of an export."""
-    need_training_packages()
-    from distrl.runtime.playing import find_source, load
-
-    base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
-    with read_errors(Path(source)):
-        found = find_source(Path(source), model=base, trust_code=trusted)
-        need_model_packages(found.config)
-        return TrainedPolicy(load(found))
-
-
-class TrainedPolicy:
-    """A policy with trained weights, to act with."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        import torch
-
-        self._loaded = loaded
-        self._generator = torch.Generator().manual_seed(0)
-
-    def __repr__(self) -> str:
-        return f"TrainedPolicy({self._loaded.source.name!r}, version={self.version})"
-
-    @property
-    def version(self) -> int:
-        """Which version of the run it is."""
-        return self._loaded.version
-
-    @property
-    def config(self) -> Config:
-        """The settings that it was trained with."""
-        return self._loaded.source.config
-
-    def act(
-        self,
-        observation: Observation | Mapping[str, Any],
-        *,
-        screenshot: bytes | NDArray[np.uint8] | None = None,
-        temperature: float = 0.5,
-    ) -> Action:
-        """What to do now, as a record that `env.step` takes; see `decide`."""
-        return self.decide(observation, screenshot=screenshot, temperature=temperature).action
-
-    def decide(
-        self,
-        observation: Observation | Mapping[str, Any],
-        *,
-        screenshot: bytes | NDArray[np.uint8] | None = None,
-        temperature: float = 0.5,
-    ) -> Decision:
-        """The action with its log-probability, entropy and value (the chance of success).
-
-        `observation` is the record that policies see, or the `info` of `make_env` that holds it. `screenshot` is for policies that
-        look at pixels: what `env.render()` gives, or the bytes of a JPEG or PNG. Temperature 0 takes the likeliest action.
-        """
-        from distrl.runtime.playing import check_temperature
-
-        check_temperature(temperature)
-        seen = observation if isinstance(observation, Observation) else _record(observation)
-        if screenshot is not None:
-            reference = self._loaded.frames.put(_encoded(screenshot))
-            seen = msgspec.structs.replace(seen, screenshot=reference)
-        (made,) = self._loaded.policy.decide([seen], temperature=temperature, generator=self._generator)
-        return made
-
-    def play(self, task: str | None = None, *, seed: int = 0, temperature: float = 0.5) -> Playback:
-        """Play a task by its id, or a held-out one that `seed` chooses, on a device of the run's kind; judged, with pictures."""
-        from random import Random
-
-        from distrl.evaluation.playback import play
-        from distrl.runtime.playing import choose_task, make_player
-
-        player = make_player(self._loaded, temperature=temperature, seed=seed)
-        chosen = choose_task(self.config, task, number=Random(int(seed)).randrange(10**9))
-        return _aside(lambda: play(player, chosen))
-
-
-def _record(info: object) -> Observation:
-    found = info.get("observation") if isinstance(info, Mapping) else None
-    if isinstance(found, Observation):
-        return found
-    keys = f" with {', '.join(map(str, info))[:200]}" if isinstance(info, Mapping) else ""
-    raise UsageError(
-        f"{type(info).__name__}{keys} holds no observation that a policy reads",
-        expected="the record in `info['observation']`, or that `info`",
-        fix="_, info = env.reset(); policy.act(info)",
-    )
-
-
-def _encoded(screenshot: bytes | NDArray[np.uint8]) -> bytes:
-    from PIL import Image
-
-    from distrl.rollout.episode import is_whole
-
-    if isinstance(screenshot, bytes) and is_whole(screenshot):
-        return screenshot
-    out = BytesIO()
-    try:
-        Image.fromarray(screenshot).save(out, "PNG")  # type: ignore[arg-type]  # bytes are refused here
-    except (TypeError, ValueError, AttributeError, KeyError, OSError) as error:
-        raise UsageError(
-            f"this {type(screenshot).__name__} is no screenshot: {str(error)[:200]}",
-            expected="height × width × 3 bytes as an array, or the bytes of a whole JPEG or PNG",
-            fix="policy.act(info, screenshot=env.render())",
-        ) from None
-    return out.getvalue()
-
-
-def _aside(work: Callable[[], T]) -> T:
-    """The result of `work`, done in a thread of its own.
-
-    There it finds no event loop, which a notebook has running, and what it asks of its processor (no denormals) ends with it.
-    """
-    import torch
-
-    from distrl.runtime.factory import prepare_torch
-
-    def prepared() -> T:
-        prepare_torch()
-        return work()
-
-    threads = torch.get_num_threads()
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="distrl") as beside:
-            return beside.submit(prepared).result()
-    finally:
-        torch.set_num_threads(threads)

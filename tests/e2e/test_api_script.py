@@ -24,7 +24,7 @@ import distrl, mine
 async def cell():  # a notebook runs its cells inside an event loop
     logging.basicConfig(level=logging.WARNING)
     seen = []
-    settings = {**json.load(open("tiny.json")), "judge.kind": mine.Lenient, "run.episodes": 12, "evaluation.episodes": 4}
+    settings = {**json.load(open("tiny.json")), "judge.kind": mine.Lenient, "run.episodes": 12}
     run = distrl.train(settings, progress=False, watch=lambda snapshot: seen.append(snapshot.phase))
     first = run.summary.episodes
     again = run.resume(run__episodes=first + 8, progress=False)
@@ -47,7 +47,9 @@ def test_a_script_trains_resumes_and_evaluates_with_a_judge_that_lies_beside_it(
     work.mkdir()
     (code / "mine.py").write_text(JUDGE)
     (code / "script.py").write_text(SCRIPT)
-    (work / "tiny.json").write_text(json.dumps({**TINY, "run.root": "runs"}))
+    (work / "tiny.json").write_text(
+        json.dumps({**TINY, "run.root": "runs", "rollout.workers": 1, "evaluation.episodes": 4})
+    )
     command = [sys.executable, str(code / "script.py")]
     done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr

@@ -338,7 +338,7 @@ def test_a_disk_that_is_full_ends_the_run_with_the_fix_and_not_with_restarts(tmp
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
 
-    settings: dict[str, Any] = {**TINY, "run.root": tmp_path}
+    settings: dict[str, Any] = {**TINY, "rollout.workers": 1, "run.root": tmp_path}
     done = distrl("train", *flags(settings), preexec_fn=limit)
     check_refusal_of_a_role(done, "learner: cannot use", "ulimit -f")
     (run,) = (RunFolder(path) for path in tmp_path.iterdir())

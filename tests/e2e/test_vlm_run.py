@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
+from distrl.cli.main import main
+from distrl.config.load import load_config
+from distrl.errors import ConfigError
+from distrl.experience.frames import FrameCache
 from distrl.experience.store import ExperienceStore
+from distrl.pretraining.warm_start import WarmStarter
+from distrl.runtime.factory import make_policy
 from distrl.runtime.run_folder import RunFolder
 from distrl.telemetry.events import read_events
+from support.grounding import RecordingReporter
 from support.runs import check_exactly_once, distrl, flags, last_json
 from support.vlms import tiny_model
 
@@ -43,7 +50,7 @@ TEXT = {"policy.vlm.pictures": "false", "policy.vlm.elements": "true", "policy.v
 
 @pytest.mark.parametrize("family", ["qwen3-vl", "text"])
 def test_a_model_is_cloned_trained_evaluated_and_exported_with_pictures_and_without(
-    family: str, tmp_path: Path
+    family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # What differs between the families of models is in the policy: tests/integration/test_vlm_learning.py has them all.
     reading = TEXT if family == "text" else {}
@@ -60,9 +67,8 @@ def test_a_model_is_cloned_trained_evaluated_and_exported_with_pictures_and_with
     if family != "text":
         check_memory_of_pictures(run)
     assert [path.name for path in run.logs.glob("*.out") if path.stat().st_size] == []  # only bugs write there
-    exported = distrl("export", run.path, tmp_path / "out", "--json")
-    assert exported.returncode == 0, exported.stderr
-    assert "adapter_model.safetensors" in last_json(exported.stdout)["files"]
+    assert main(["export", str(run.path), str(tmp_path / "out"), "--json"]) == 0
+    assert "adapter_model.safetensors" in last_json(capsys.readouterr().out)["files"]
     assert "| after training | 0.0% [" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
@@ -83,14 +89,26 @@ def test_a_folder_that_is_no_model_is_refused_before_anything_is_written(tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("samples", [0, 200])
-def test_a_warm_start_of_which_nothing_can_be_expressed_ends_the_run_with_the_fix(samples: int, tmp_path: Path) -> None:
-    short = {"policy.vlm.answer_tokens": 2, "policy.vlm.path": tiny_model("text"), "run.root": tmp_path / "runs"}
-    stream = {"warm_start.samples": samples, "warm_start.processes": 1}
-    done = distrl("train", CONFIG, *flags({**TINY, **TEXT, **short, **stream}))
+SHORT = {"policy.vlm.answer_tokens": 2}
+"""Answers in which no action fits."""
+
+
+def test_a_warm_start_of_which_nothing_can_be_expressed_ends_the_run_with_the_fix(tmp_path: Path) -> None:
+    settings = {**TINY, **TEXT, **SHORT, "policy.vlm.path": tiny_model("text"), "run.root": tmp_path / "runs"}
+    done = distrl("train", CONFIG, *flags({**settings, "warm_start.samples": 200, "warm_start.processes": 1}))
     assert done.returncode == 2, done.stderr
     assert re.search(r"can express none of the [1-9]\d* demonstrated steps", done.stderr)
     assert "policy.vlm.answer_tokens above 2" in done.stderr
     assert "Traceback" not in done.stderr
     run = RunFolder(next((tmp_path / "runs").glob("*/config.toml")).parent)
     assert not list(run.weights.glob("*.safetensors"))
+
+
+def test_the_same_goes_for_demonstrations_in_memory() -> None:
+    settings = {**TINY, **TEXT, **SHORT, "policy.vlm.path": str(tiny_model("text")), "warm_start.samples": 0}
+    config = load_config(CONFIG, settings)
+    frames = FrameCache(10)
+    starter = WarmStarter(config, make_policy(config, frames, learning=True), frames, RecordingReporter())
+    with pytest.raises(ConfigError, match=r"can express none of the [1-9]\d* demonstrated steps") as caught:
+        starter.run()
+    assert "policy.vlm.answer_tokens above 2" in caught.value.fix

@@ -24,7 +24,9 @@ ARIDE = Entry(method=Method(name="aride"), arena=ARENA)
 CLONE = Entry(method=Method(name="filtered_bc", settings={"algorithm.kind": "filtered_bc"}), arena=ARENA)
 
 
-def test_a_comparison_runs_once_and_is_found_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_comparison_runs_once_and_is_found_again_and_runs_that_begin_alike_share_their_warm_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     twin = Entry(method=Method(name="the same by another name"), arena=ARENA)
     first = run_trainers([ARIDE, CLONE, twin], BUDGET, 1, ResultCache(tmp_path))
     reported = capfd.readouterr().err
@@ -37,6 +39,18 @@ def test_a_comparison_runs_once_and_is_found_again(tmp_path: Path, capfd: pytest
     assert ", torch " in first[0].results[0].made_on
     assert run_trainers([ARIDE, CLONE], BUDGET, 1, ResultCache(tmp_path)) == first[:2]
     assert capfd.readouterr().err == "", "nothing was left to run"
+    assert len(list(tmp_path.glob("warm-*.safetensors"))) == 1, "runs that begin alike share their warm start"
+    check_a_warm_start_that_was_found(tmp_path, first[0])
+
+
+def check_a_warm_start_that_was_found(folder: Path, first: EntryRuns) -> None:
+    """It changes nothing; and a run that begins otherwise makes its own."""
+    for made in folder.glob("trainerspec-*"):
+        made.unlink()
+    more = Entry(method=Method(name="more", settings={"rollout.history": "2"}), arena=ARENA)
+    again, _ = run_trainers([ARIDE, more], BUDGET, 1, ResultCache(folder))
+    assert len(list(folder.glob("warm-*.safetensors"))) == 2
+    assert [point.losses for point in first.results[0].curve] == [point.losses for point in again.results[0].curve]
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,24 +87,6 @@ def test_outcomes_and_curves_are_given_seed_by_seed() -> None:
     )
     assert np.array_equal(ran.outcomes_ST(), [[1.0, 0.0], [1.0, 1.0]])
     assert made_on([ran, ran]) == {"here": 2, "there": 2}
-
-
-def test_runs_that_begin_alike_share_their_warm_start_and_others_do_not(tmp_path: Path) -> None:
-    run_trainers([ARIDE, CLONE], BUDGET, 1, ResultCache(tmp_path))
-    assert len(list(tmp_path.glob("warm-*.safetensors"))) == 1
-    more = Entry(method=Method(name="more", settings={"rollout.history": "2"}), arena=ARENA)
-    run_trainers([more], BUDGET, 1, ResultCache(tmp_path))
-    assert len(list(tmp_path.glob("warm-*.safetensors"))) == 2
-
-
-def test_whether_a_warm_start_was_made_or_found_changes_nothing(tmp_path: Path) -> None:
-    first = run_trainers([ARIDE], BUDGET, 1, ResultCache(tmp_path))
-    for made in tmp_path.glob("trainerspec-*"):
-        made.unlink()
-    again = run_trainers([ARIDE], BUDGET, 1, ResultCache(tmp_path))
-    assert [point.losses for point in first[0].results[0].curve] == [
-        point.losses for point in again[0].results[0].curve
-    ]
 
 
 def test_runs_of_one_seed_from_different_machines_are_refused_before_any_is_made(tmp_path: Path) -> None:

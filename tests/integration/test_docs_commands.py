@@ -1,7 +1,7 @@
 """Every command and every Python block of the documentation does what its page says, as far as a minute allows.
 
-Python is run, and so are commands that end within seconds. What trains is resolved up to its first process. What this machine cannot do
-is in `NOT_RUN`, with the reason.
+Python is run, and so are commands that end within seconds, and one training. Other trainings are resolved up to their first process.
+What this machine cannot do is in `NOT_RUN`, with the reason.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +24,7 @@ from distrl.config.load import load_config
 from distrl.errors import UsageError
 from distrl.runtime.resume import settings_to_resume
 from distrl.runtime.run_folder import open_run
-from support.pages import ROOT, Command, blocks, inline_commands, shell_commands
+from support.pages import EXAMPLES, ROOT, Command, blocks, inline_commands, shell_commands
 from support.runs import TINY, distrl, flags
 
 NOT_RUN = {
@@ -43,11 +44,23 @@ NOT_RUN = {
 PARSED = {
     "devices": "needs adb, and serve-sim does not end; tests/integration/test_android_*.py run them",
     "bench": "takes minutes to hours; tests/integration/test_bench_*.py run each in miniature",
-    "sft": "needs a language model; tests/e2e/test_vlm_run.py runs it on a tiny one",
 }
 """Verbs whose arguments are read and checked, and why they are not run here."""
 OWN_TESTS = {"docs/extending.md": "excerpts of examples/own_package, which tests/e2e/test_own_package.py runs"}
 """Pages whose Python is run by another test."""
+FIRST = "docs/start.md"
+"""The page whose first training is run, in miniature."""
+MADE = {"docs/python-api.md": {"episode.gif": b"GIF89a"}}
+"""Files that the Python of a page writes, and how they begin."""
+SMALL_POINTER = {
+    "policy.kind": "pointer",
+    "policy.device": "cpu",
+    "policy.pointer.width": 16,
+    "policy.pointer.layers": 1,
+    "learner.device": "cpu",
+    "warm_start.epochs": 1,
+}
+"""What takes the place of a language model."""
 RUN = re.compile(r"runs/\S+|\bRUN\b")
 
 COMMANDS = shell_commands()
@@ -57,20 +70,45 @@ PYTHON_PAGES = sorted({block.page for block in blocks("python")} - set(OWN_TESTS
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like a clone after a first run: configs/, the file that the pages call my.toml, and runs/ with one tiny run."""
+    """A folder like a clone after a first run: configs/, examples/, the pages' my.toml, and runs/ with one tiny run."""
     place = tmp_path_factory.mktemp("clone")
-    (place / "configs").symlink_to(ROOT / "configs")
-    (own,) = (block.text for block in blocks("toml") if block.page == "docs/start.md")
+    for folder in (ROOT / "configs", EXAMPLES, EXAMPLES / "own_package"):
+        (place / folder.name).symlink_to(folder)
+    (own,) = (block.text for block in blocks("toml") if block.page == FIRST)
     (place / "my.toml").write_text(own, encoding="utf-8")
-    done = distrl("train", *flags({**TINY, "run.episodes": 16, "evaluation.episodes": 4}), cwd=place)
+    install(EXAMPLES / "own_package", place / "site")
+    first = next(words for words in map(plain, COMMANDS) if words[1:2] == ["train"] and words in of_page(FIRST))
+    overrides, rest = split_overrides(first[2:])
+    done = distrl(
+        "train", *rest, *flags({**overrides, **TINY, "run.episodes": 16, "evaluation.episodes": 4}), cwd=place
+    )
     assert done.returncode == 0, done.stderr
     return place
 
 
+def of_page(page: str) -> list[list[str]]:
+    """The commands of one page."""
+    return [plain(command) for command in COMMANDS if command.place.startswith(f"{page}:")]
+
+
+def install(package: Path, site: Path) -> None:
+    """Make the entry points of a package known to whoever has `site` on its path, as pip does."""
+    groups = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    lines = [
+        line for name, group in groups.items() for line in (f"[{name}]", *(f"{k} = {v}" for k, v in group.items()))
+    ]
+    folder = site / f"{package.name}-0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.name}\nVersion: 0\n")
+    (folder / "entry_points.txt").write_text("\n".join(lines))
+
+
 @pytest.fixture
 def here(clone: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, as the present folder; whoever asks at the keyboard hears `quit`."""
+    """The same, as the present folder, with the examples on the path; whoever asks at the keyboard hears `quit`."""
     monkeypatch.chdir(clone)
+    for folder in (clone / "site", EXAMPLES, EXAMPLES / "own_package" / "src"):
+        monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr("sys.stdin", io.StringIO("quit\n"))
     return clone
 
@@ -131,6 +169,14 @@ def export(words: list[str]) -> None:
         run_for_short("export", *words)
 
 
+def sft(words: list[str]) -> None:
+    """The settings are resolved, and the same data are learnt from by a small policy, which takes seconds."""
+    args = parse("sft", words)
+    load_config(args.run, args.overrides)
+    data = [word for path in args.data for word in ("--data", str(path))]
+    run_for_short("sft", "my.toml", *data, *flags({**SMALL_POINTER, "run.root": "cloned"}))
+
+
 def tasks(words: list[str]) -> None:
     """A list of all suites takes a minute on a busy machine: one of them is listed."""
     run_for_short("tasks", *words, *(["--suite", "sim-start"] if words == ["list"] else []))
@@ -141,6 +187,7 @@ SHORTENED: dict[str, Callable[[list[str]], None]] = {
     "bench": find_bench,
     "evaluate": evaluate,
     "export": export,
+    "sft": sft,
     "tasks": tasks,
 }
 
@@ -167,12 +214,12 @@ def test_a_command_of_a_page_works(command: tuple[str, ...], here: Path) -> None
         assert words[0] in NOT_RUN, f"run {words[0]} here, or say in NOT_RUN why not"
 
 
-@pytest.mark.parametrize("command", dict.fromkeys(command.words for command in INLINE), ids=" ".join)
+@pytest.mark.parametrize("command", dict.fromkeys(tuple(plain(command)) for command in INLINE), ids=" ".join)
 def test_a_command_within_a_sentence_is_one_that_distrl_takes(command: tuple[str, ...], here: Path) -> None:
-    verb, rest = command[1], list(command[2:])
+    verb, rest = command[1], on_the_run(list(command[2:]), here)
     assert verb in VERBS
     try:
-        SHORTENED[verb](rest) if verb in ("train", "bench") else parse(verb, on_the_run(rest, here))
+        SHORTENED[verb](rest) if verb in ("train", "bench") else parse(verb, rest)
     except UsageError as error:
         if "arguments are required" not in str(error):  # the name of a command, not a whole one
             raise
@@ -184,13 +231,20 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, here: Path) -> 
     for block in blocks("python"):
         if block.page == page:
             exec(compile(block.text, block.place, "exec"), names)
+    for name, begins in MADE.get(page, {}).items():
+        assert (here / name).read_bytes().startswith(begins)
+
+
+def test_the_pages_of_the_examples_are_among_the_pages() -> None:
+    own = ["distrl", "evaluate", "RUN", "--episodes", "30", "--trust-code"]
+    assert own in of_page("examples/own_package/README.md")
+    inline = [command.words for command in INLINE if command.place.startswith("examples/README.md:")]
+    assert ("distrl", "train", "--policy.kind", "custom_policy:OverlapPolicy") in inline
 
 
 def test_no_reason_is_left_for_what_no_page_has() -> None:
     programs = {plain(command)[0] for command in COMMANDS}
-    verbs = {command.words[1] for command in INLINE} | {
-        words[1] for words in map(plain, COMMANDS) if words[0] == "distrl"
-    }
+    verbs = {words[1] for words in map(plain, [*COMMANDS, *INLINE]) if words[0] == "distrl"}
     assert set(NOT_RUN) - programs == set()
     assert set(PARSED) - verbs == set()
     assert set(OWN_TESTS) - {block.page for block in blocks("python")} == set()

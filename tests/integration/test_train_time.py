@@ -16,7 +16,18 @@ import pytest
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.summary import read_status, read_summary
 from distrl.telemetry.events import events_of
-from support.runs import SLOW, TINY, Training, check_exactly_once, flags, kill, living, num_episodes, wait_until
+from support.runs import (
+    ENDLESS,
+    TINY,
+    Stage,
+    Training,
+    check_exactly_once,
+    flags,
+    kill,
+    living,
+    num_episodes,
+    wait_until,
+)
 
 SHIFTED = """
 import os, time
@@ -25,26 +36,6 @@ real, shift = time.time, Path(os.environ["DISTRL_TEST_SHIFT"])
 time.time = lambda: real() + float(shift.read_text())
 """
 """A `sitecustomize` that sets the date of every process by what stands in a file."""
-
-
-class Stage:
-    """Begins runs, and leaves nothing running."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self._begun = root, list[Training]()
-
-    def begin(self, **changes: object) -> Training:
-        slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
-        self._begun.append(Training.begin(self.root, **{**slow, **changes}))
-        return self._begun[-1]
-
-    def resume(self, training: Training) -> Training:
-        self._begun.append(Training.resume(training.run))
-        return self._begun[-1]
-
-    def clear(self) -> None:
-        for training in self._begun:
-            training.stop()
 
 
 @pytest.fixture
@@ -74,9 +65,9 @@ def test_a_date_that_jumps_ends_nobody_and_charges_nothing(
     shift.write_text("0")
     monkeypatch.setenv("DISTRL_TEST_SHIFT", str(shift))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    training = stage.begin(run__episodes=100, runtime__silent_after_s=20)
+    training = stage.begin(run__episodes=60, runtime__silent_after_s=20)
     started_s = time.monotonic()
-    for count, seconds in ((15, 3600), (35, -3600), (55, 0)):
+    for count, seconds in ((10, 3600), (20, -3600), (30, 0)):
         training.until(lambda count=count: num_episodes(training.run) >= count)  # type: ignore[misc]
         draft = shift.with_suffix(".new")
         draft.write_text(str(seconds))
@@ -88,25 +79,30 @@ def test_a_date_that_jumps_ends_nobody_and_charges_nothing(
     assert max(dates) - min(dates) > 3000.0, "the date did jump"
 
 
-def test_all_processes_stopped_for_a_while_as_under_a_closed_lid_are_not_killed_for_it(stage: Stage) -> None:
-    training = stage.begin(run__episodes=80, runtime__silent_after_s=8)
+def test_all_processes_stopped_for_a_while_as_under_a_closed_lid_are_not_killed_for_it_and_a_closed_terminal_saves(
+    stage: Stage,
+) -> None:
+    training = stage.begin(run__episodes=ENDLESS, runtime__silent_after_s=8)
     run = training.run
-    training.until(lambda: num_episodes(run) >= 15)
+    training.until(lambda: num_episodes(run) >= 10)
     everyone = [training.process.pid, *role_pids(run).values()]
     for pid in everyone:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(12.0)
     for pid in everyone:
         os.kill(pid, signal.SIGCONT)
+    stored = num_episodes(run)
+    training.until(lambda: num_episodes(run) >= stored + 10)
+    training.process.send_signal(signal.SIGHUP)
     summary = training.finish()
-    assert (summary["restarts"], summary["lost_episodes"]) == (0, 0)
+    assert (summary["restarts"], summary["lost_episodes"], summary["interrupted"]) == (0, 0, True)
     check_exactly_once(run)
 
 
 def test_a_stopped_role_is_named_and_one_that_a_killed_supervisor_left_stopped_does_not_keep_the_run_from_going_on(
     stage: Stage,
 ) -> None:
-    training = stage.begin(run__episodes=200)
+    training = stage.begin(run__episodes=ENDLESS, rollout__workers=2)
     run = training.run
     training.until(lambda: num_episodes(run) >= 10)
     worker = role_pids(run)["worker-0"]
@@ -123,10 +119,11 @@ def test_a_stopped_role_is_named_and_one_that_a_killed_supervisor_left_stopped_d
     training.process.wait()
     wait_until(lambda: living(run) == ["worker-0"])
     assert named()
-    summary = stage.resume(training).finish()
+    enough = num_episodes(run) + 10
+    summary = stage.resume(training, run__episodes=enough).finish()
     assert is_gone(worker)
     assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
-    assert summary["episodes"] == check_exactly_once(run) >= 200
+    assert summary["episodes"] == check_exactly_once(run) >= enough
 
 
 def test_roles_that_are_still_starting_notice_that_their_supervisor_is_gone(
@@ -136,7 +133,7 @@ def test_roles_that_are_still_starting_notice_that_their_supervisor_is_gone(
     (tmp_path / "path" / "torch" / "__init__.py").write_text("import time; time.sleep(600.0)")  # a slow disk
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     training = stage.begin()
-    training.until(lambda: len(living(training.run)) == 4)
+    training.until(lambda: len(living(training.run)) == 3)
     pids = role_pids(training.run).values()
     training.process.kill()
     training.process.wait()
@@ -146,38 +143,27 @@ def test_roles_that_are_still_starting_notice_that_their_supervisor_is_gone(
         time.sleep(0.02)
 
 
-def test_the_end_of_the_terminal_finishes_and_saves(stage: Stage) -> None:
-    training = stage.begin(run__episodes=1000)
-    training.until(lambda: num_episodes(training.run) >= 10)
-    training.process.send_signal(signal.SIGHUP)
-    summary = training.finish()
-    assert (summary["interrupted"], summary["lost_episodes"]) == (True, 0)
-    check_exactly_once(training.run)
-
-
-def test_a_reader_that_has_gone_does_not_end_the_training(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "distrl", "train", *flags({**TINY, "run.root": tmp_path, "run.episodes": 30})]
+def test_a_reader_that_has_gone_does_not_end_the_training_and_a_last_evaluation_that_was_cut_off_is_made_up_for(
+    stage: Stage,
+) -> None:
+    settings = {**TINY, "run.root": stage.root, "run.episodes": 30, "rollout.workers": 1}
+    command = [sys.executable, "-m", "distrl", "train", *flags(settings)]
     training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert training.stdout is not None
     training.stdout.readline()
     training.stdout.close()
     assert training.wait(180.0) == 0
-    summary = read_summary(RunFolder(next(tmp_path.glob("*/config.toml")).parent))
+    run = RunFolder(next(stage.root.glob("*/config.toml")).parent)
+    summary = read_summary(run)
     assert summary is not None
     assert summary.is_whole
     assert summary.episodes >= 30
 
-
-def test_a_run_whose_last_evaluation_was_cut_off_can_be_brought_to_its_end(stage: Stage) -> None:
-    training = stage.begin(run__episodes=20)
-    run, episodes = training.run, training.finish()["episodes"]
-    summary = read_summary(run)
-    assert summary is not None
     lacking = msgspec.structs.replace(summary, cut_off="the evaluator was cut off", success_after=None)
     run.summary.write_bytes(msgspec.json.encode(lacking))
     (run.evaluations / "after.json").unlink()
-    again = stage.resume(training).finish()
-    assert (again["success_after"] is not None, again["cut_off"], again["episodes"]) == (True, "", episodes)
+    again = Training.resume(run).finish()
+    assert (again["success_after"] is not None, again["cut_off"], again["episodes"]) == (True, "", summary.episodes)
 
 
 def test_a_learner_that_crashes_between_checkpoints_is_given_up_on(stage: Stage) -> None:

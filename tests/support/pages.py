@@ -9,14 +9,17 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = ROOT / "examples"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(EXAMPLES.rglob("README.md"))]
 SHELL = ("bash", "sh", "shell", "console")
 UNLABELLED = re.compile(r"(?:\S*/)?(?:distrl|make|pip|python|docker|git) ")
 """How a block without a language begins where it holds commands."""
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```", re.DOTALL | re.MULTILINE
 )
-SPAN = re.compile(r"(?<!`)`(distrl [^`]+)`(?!`)")
+INDENTED = re.compile(r"(?<=\n\n)(?P<text>(?: {4}[^\n]*\n)+)")
+"""A block without fences."""
+SPAN = re.compile(r"(?<!`)`((?:\w+=\S+ )?distrl [^`]+)`(?!`)")
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +57,12 @@ def shell_commands() -> list[Command]:
 
 
 def inline_commands() -> list[Command]:
-    """Every `distrl ...` within a sentence or table, except those with a placeholder or without a flag's value."""
+    """Every `distrl ...` within a sentence or table, except those with a placeholder other than RUN or without a flag's value."""
     found = []
     for page in PAGES:
         text = FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), page.read_text(encoding="utf-8"))
         for span in SPAN.finditer(text):
-            if not re.search(r"\b[A-Z]+\b|[…\[\]|<>]|--\S+$", span[1]):
+            if not re.search(r"\b(?!RUN\b|PYTHONPATH=)[A-Z]+\b|[…\[\]|<>]|--\S+$", span[1]):
                 line = text.count("\n", 0, span.start()) + 1
                 found.append(Command(place=f"{_name(page)}:{line}", words=tuple(shlex.split(span[1]))))
     return found
@@ -71,6 +74,10 @@ def _name(page: Path) -> str:
 
 def _blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
+    return [*_fenced(page, text), *_indented(page, text)]
+
+
+def _fenced(page: Path, text: str) -> list[Block]:
     return [
         Block(
             page=_name(page),
@@ -79,6 +86,17 @@ def _blocks(page: Path) -> list[Block]:
             text=re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.MULTILINE),
         )
         for fence in FENCE.finditer(text)
+    ]
+
+
+def _indented(page: Path, text: str) -> list[Block]:
+    """Blocks of commands that are set off by four spaces."""
+    outside = FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), text)
+    found = [(block, re.sub("^ {4}", "", block["text"], flags=re.MULTILINE)) for block in INDENTED.finditer(outside)]
+    return [
+        Block(page=_name(page), line=outside.count("\n", 0, block.start()) + 1, language="bash", text=plain)
+        for block, plain in found
+        if UNLABELLED.match(plain)
     ]
 
 

@@ -67,29 +67,33 @@ def flags(settings: dict[str, Any]) -> list[str]:
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
 
 
+ENDLESS = 100_000
+"""Episodes of a run that goes on until it is told otherwise: whatever happens in it, happens before its end."""
+
+
 class Training:
     """A `distrl train` under way."""
 
     def __init__(self, *arguments: object) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "distrl", "train", *map(str, arguments), "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=_hear_hangup,
         )  # fmt: skip
         self.run = RunFolder(Path("nowhere"))
 
     @classmethod
     def begin(cls, root: Path, **changes: Any) -> Training:
         """A new run of tiny settings, with changes (`run__episodes=5`), once its folder is there."""
-        settings = {**TINY, **{key.replace("__", "."): value for key, value in changes.items()}}
+        settings = {**TINY, **_dotted(changes)}
         training = cls(*flags({**settings, "run.root": root}))
         training.until(lambda: any(root.glob("*/config.toml")))
         training.run = RunFolder(next(root.glob("*/config.toml")).parent)
         return training
 
     @classmethod
-    def resume(cls, run: RunFolder) -> Training:
-        """A run that goes on."""
-        training = cls("--resume", run.path)
+    def resume(cls, run: RunFolder, **changes: Any) -> Training:
+        """A run that goes on, with changes."""
+        training = cls("--resume", run.path, *flags(_dotted(changes)))
         training.run = run
         return training
 
@@ -118,6 +122,39 @@ class Training:
             for role in living(self.run):
                 kill(self.run, role)
             time.sleep(0.05)
+
+
+def _dotted(changes: dict[str, Any]) -> dict[str, Any]:
+    return {key.replace("__", "."): value for key, value in changes.items()}
+
+
+def _hear_hangup() -> None:
+    """Tests that `nohup` started hand on that SIGHUP is ignored, and a supervisor that finds that keeps to it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+class Stage:
+    """Begins runs in a folder of their own, on phones that take their time, and leaves nothing running."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._begun = root, list[Training]()
+
+    def begin(self, **changes: Any) -> Training:
+        """A new run with one worker and a short evaluation, unless the changes say otherwise."""
+        slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
+        short = {"rollout__workers": 1, "evaluation__episodes": 4}
+        self._begun.append(Training.begin(self.root, **{**slow, **short, **changes}))
+        return self._begun[-1]
+
+    def resume(self, training: Training, **changes: Any) -> Training:
+        """The same run, which goes on."""
+        self._begun.append(Training.resume(training.run, **changes))
+        return self._begun[-1]
+
+    def clear(self) -> None:
+        """End all of them."""
+        for training in self._begun:
+            training.stop()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

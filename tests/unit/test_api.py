@@ -14,6 +14,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 import torch
+from msgspec.structs import replace
 
 import distrl
 from distrl import plugins
@@ -29,7 +30,7 @@ from distrl.runtime.run_folder import create_run
 from distrl.telemetry.events import EventLog
 from distrl.types import Observation, Press
 from support.trained import NOW, small_run, store_episodes
-from support.trajectories import TASK
+from support.trajectories import TASK, make_trajectory
 
 
 @pytest.mark.parametrize(
@@ -265,3 +266,13 @@ def test_the_library_logs_nothing_by_itself_and_events_to_whoever_listens(
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("distrl.events.supervisor", "WARNING")
     assert record.getMessage() == "died role=worker-0 why=killed"
+
+
+def test_episodes_of_ones_own_are_recorded_as_a_run_and_none_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no episode to record"):
+        distrl.record([], run__root=str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
+    made = [replace(make_trajectory(f"mine-{number}"), source="demonstration") for number in range(3)]
+    run = distrl.record(made, run__root=str(tmp_path))
+    assert run.path.name.endswith("-demonstrations")
+    assert [episode.id for episode in run.episodes(source="demonstration")] == ["mine-0", "mine-1", "mine-2"]

@@ -19,11 +19,12 @@ from support.trained import small_run, store_episodes
 SIGNATURES = {
     "train": "(config: 'Settings' = None, *, watch: 'Callable[[RunSnapshot], None] | None' = None, "
     "progress: 'bool' = True, **overrides: 'Any') -> 'Run'",
+    "record": "(episodes: 'Iterable[Trajectory]', config: 'Settings' = None, **overrides: 'Any') -> 'Run'",
     "open_run": "(path: 'str | os.PathLike[str]') -> 'Run'",
-    "evaluate": "(source: 'Run | str | os.PathLike[str]', *, suite: 'str | None' = None, episodes: 'int' = 300, "
+    "evaluate": "(source: 'str | os.PathLike[str]', *, suite: 'str | None' = None, episodes: 'int' = 300, "
     "split: 'Split' = 'test', max_oracle_steps: 'int | None' = None, model: 'str | os.PathLike[str] | None' = None, "
     "trust_code: 'bool' = False) -> 'Report'",
-    "load_policy": "(source: 'Run | str | os.PathLike[str]', *, model: 'str | os.PathLike[str] | None' = None, "
+    "load_policy": "(source: 'str | os.PathLike[str]', *, model: 'str | os.PathLike[str] | None' = None, "
     "trust_code: 'bool' = False) -> 'TrainedPolicy'",
     "make_env": "(name: 'str | None' = None, *, seed: 'int | None' = None, render_mode: 'str | None' = None, "
     "perturbations: 'PerturbationConfig | None' = None, config: 'Settings' = None) -> 'PhoneEnv'",

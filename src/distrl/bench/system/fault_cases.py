@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from distrl.bench.system.fault_verbs import READERS, Verb
+from distrl.bench.system.fault_verbs import QUICK_READERS, READERS, Verb
 
 Damage = Literal["truncated", "flipped", "empty", "folder", "foreign", "read-only"]
 DAMAGES: dict[Damage, str] = {
@@ -40,6 +40,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """Damages that stop a resumed run unless the learner has published anew before a worker reads the file."""
     without: tuple[str, ...] = ()
     """Files that are taken away with it, since they can stand in for it."""
+    content: bytes | None = None
+    """What the case puts there, for a file that the run under test does not have; None: it has it."""
 
     def expected(self, verb: Verb, damage: Damage) -> Outcome:
         """What has to come of a verb after a damage of this file."""
@@ -65,15 +67,25 @@ BROKEN: tuple[Damage, ...] = ("truncated", "flipped", "empty", "folder", "foreig
 """Every damage of the content."""
 WRITTEN: dict[Verb, tuple[Damage, ...]] = {"resume": ("folder", "read-only")}
 """A file that every session writes anew or appends to: what it held does not matter, where it is does."""
+STARTED = {"learner": "learner", "worker-0": "worker", "evaluator": "evaluator"}
+"""Kinds of roles by the name of the one that the run has."""
+LOGGED = {"supervisor": "supervisor", **STARTED}
+PLAYERS: dict[Verb, tuple[Damage, ...]] = {"evaluate": BROKEN, "watch": BROKEN, "export": BROKEN}
+"""Verbs that load what was trained."""
 CHECKPOINT = "the newest checkpoint's"
 FILES: tuple[RunFile, ...] = (
     RunFile(
         file="config.toml",
         what="the settings",
         refused={
-            "status": ("folder",),
-            "runs show": ("folder",),
-            "evaluate": BROKEN,
+            **dict.fromkeys(("status", "runs show", "runs prune", "sft --data"), ("folder",)),
+            **PLAYERS,
+            "Python": (
+                "truncated",
+                "flipped",
+                "folder",
+                "foreign",
+            ),  # an empty file leaves all settings at their defaults
             "resume": (*BROKEN, "read-only"),
         },
     ),
@@ -82,63 +94,95 @@ FILES: tuple[RunFile, ...] = (
         file="FORMAT",
         what="the number of the layout, one digit",
         refused={
-            **dict.fromkeys(READERS, ("flipped", "empty", "folder", "foreign")),
+            **dict.fromkeys(
+                (verb for verb in READERS if verb != "runs list"), ("flipped", "empty", "folder", "foreign")
+            ),
             "resume": ("flipped", "empty", "folder", "foreign", "read-only"),
         },
     ),
     RunFile(file="env.json", what="the machine", refused={"resume": ("read-only",)}),
-    RunFile(file="budget.json", what="the budget used", refused={"status": BROKEN, "resume": (*BROKEN, "read-only")}),
+    RunFile(
+        file="budget.json",
+        what="the budget used",
+        refused={"status": BROKEN, "Python": BROKEN, "resume": (*BROKEN, "read-only")},
+    ),
     RunFile(
         file="summary.json",
         what="the summary",
-        refused={"status": BROKEN, "runs show": ("folder",), "resume": (*BROKEN, "read-only")},
+        refused={"status": BROKEN, "export": BROKEN, "Python": BROKEN, "resume": (*BROKEN, "read-only")},
+    ),
+    RunFile(
+        file="spools.json",
+        what="where workers spool",
+        refused={"resume": (*BROKEN, "read-only")},
+    ),
+    RunFile(
+        file="PRUNED",
+        what="what was pruned",
+        content=b"checkpoints\n",
+        refused={"resume": ("truncated", "flipped", "empty", "foreign", "read-only")},
     ),
     RunFile(file="metrics.jsonl", what="the metrics", refused=WRITTEN),
-    RunFile(file="logs/supervisor.jsonl", what="the supervisor's log", refused=WRITTEN),
-    RunFile(file="logs/worker-0.jsonl", what="a worker's log", refused=WRITTEN),
-    RunFile(file="logs/learner.out", what="a role's raw output", refused=WRITTEN),
-    RunFile(file="heartbeats/learner.json", what="a heartbeat", refused=WRITTEN),
+    RunFile(file="tensorboard/*/*", what="metrics for TensorBoard"),
+    *(RunFile(file=f"logs/{name}.jsonl", what=f"the {kind}'s log", refused=WRITTEN) for name, kind in LOGGED.items()),
+    *(
+        RunFile(file=f"logs/{role}.out", what=f"the {kind}'s raw output", refused=WRITTEN)
+        for role, kind in STARTED.items()
+    ),
+    *(
+        RunFile(file=f"heartbeats/{role}.json", what=f"the {kind}'s heartbeat", refused=WRITTEN)
+        for role, kind in STARTED.items()
+    ),
     RunFile(
         file="heartbeats/supervisor.lock",
         what="the run's lock",
-        refused={"status": ("folder",), "runs show": ("folder",), **WRITTEN},
+        refused={**dict.fromkeys(("status", "runs prune", "Python"), ("folder",)), **WRITTEN},
     ),
-    RunFile(file="heartbeats/worker-0.lock", what="a role's lock", refused={"status": ("folder",), **WRITTEN}),
+    *(
+        RunFile(
+            file=f"heartbeats/{role}.lock",
+            what=f"the {kind}'s lock",
+            refused={"status": ("folder",), "Python": ("folder",), **WRITTEN},
+        )
+        for role, kind in STARTED.items()
+    ),
     RunFile(
         file="weights/latest.json",
         what="the pointer to the newest version",
-        refused={"evaluate": BROKEN, "resume": (*BROKEN, "read-only")},
+        refused={**PLAYERS, "runs prune": BROKEN, "resume": (*BROKEN, "read-only")},
     ),
     RunFile(file="weights/v*.json", what="the newest version's record", refused={"resume": ("read-only",)}),
     RunFile(
         file="weights/v*.safetensors",
         what="the newest version's weights",
-        refused={"evaluate": BROKEN, "resume": ("read-only",)},
+        refused={**PLAYERS, "runs prune": ("folder",), "resume": ("read-only",)},
         replaced=BROKEN,
     ),
     RunFile(file="checkpoints/*/manifest.json", what=f"{CHECKPOINT} checksums"),
     RunFile(file="checkpoints/*/state.json", what=f"{CHECKPOINT} counters"),
     RunFile(file="checkpoints/*/policy.safetensors", what=f"{CHECKPOINT} weights"),
+    RunFile(file="checkpoints/*/ema.safetensors", what=f"{CHECKPOINT} averaged weights (EMA)"),
     RunFile(file="checkpoints/*/optimizer.safetensors", what=f"{CHECKPOINT} optimizer"),
     RunFile(
         file="evaluations/before.json",
         what="the evaluation before",
-        refused={"runs show": ("folder",), "resume": (*BROKEN, "read-only")},
+        refused={"Python": BROKEN, "resume": (*BROKEN, "read-only")},
     ),
+    RunFile(file="evaluations/v*.json", what="an evaluation on the way", refused={"Python": BROKEN}),
     RunFile(
         file="evaluations/after.json",
         what="the evaluation after",
-        refused={"runs show": ("folder",), "resume": ("folder", "read-only")},
+        refused={"Python": BROKEN, "resume": ("folder", "read-only")},
     ),
     RunFile(
         file="experience/index.sqlite",
         what="the index of episodes, without its log",
         without=("experience/index.sqlite-wal", "experience/index.sqlite-shm"),
-        refused={"status": BROKEN, "resume": (*BROKEN, "read-only")},
+        refused={"status": BROKEN, "sft --data": BROKEN, "Python": BROKEN, "resume": (*BROKEN, "read-only")},
     ),
     RunFile(file="experience/index.sqlite-wal", what="the index's write-ahead log", refused=WRITTEN),
     RunFile(file="experience/index.sqlite-shm", what="the index's shared memory", refused=WRITTEN),
-    RunFile(file="experience/episodes/*/*.ep", what="an episode", fan=True),
+    RunFile(file="experience/episodes/*/*.ep", what="an episode", fan=True, refused={"Python": BROKEN}),
     RunFile(file="experience/frames/*/*", what="a screenshot", fan=True),
 )
 
@@ -146,6 +190,20 @@ FILES: tuple[RunFile, ...] = (
 def file_cases() -> list[FileCase]:
     """Every file with every damage under every verb."""
     return [FileCase(file=file, damage=damage, verb=verb) for file, damage, verb in product(FILES, DAMAGES, VERBS)]
+
+
+def quick_reads() -> list[FileCase]:
+    """Every file with every damage, under one of the verbs that mind the file; where none does, under a quick one."""
+    return [
+        FileCase(file=file, damage=damage, verb=_take_turns(file, row + column))
+        for row, file in enumerate(FILES)
+        for column, damage in enumerate(DAMAGES)
+    ]
+
+
+def _take_turns(file: RunFile, number: int) -> Verb:
+    verbs = [verb for verb in READERS if file.refused.get(verb)] or list(QUICK_READERS)
+    return verbs[number % len(verbs)]
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -196,7 +254,7 @@ def signal_cases(number: Signal) -> list[SignalCase]:
 
 
 QUICK_SIGNALS: tuple[SignalCase, ...] = (
-    signal_case("KILL", "evaluator", "starting"),
+    signal_case("HUP", "learner", "starting"),
     signal_case("STOP", "worker", "training"),
     signal_case("TERM", "learner", "training"),
     signal_case("HUP", "supervisor", "training"),
@@ -237,10 +295,26 @@ SURROUNDINGS: tuple[Surrounding, ...] = (
     Surrounding(what="no torch", how="train", expected="refused", quick=True),
     Surrounding(what="no torch", how="evaluate", verb="evaluate", expected="refused"),
     Surrounding(what="no torch", how="status", verb="status", expected="goes on", quick=True),
-    Surrounding(what="no torch", how="runs show", verb="runs show", expected="goes on"),
-    Surrounding(what="no write permission", how="status", verb="status", expected="goes on", quick=True),
-    Surrounding(what="no write permission", how="runs show", verb="runs show", expected="goes on", quick=True),
-    Surrounding(what="no write permission", how="evaluate", verb="evaluate", expected="goes on", quick=True),
+    *(
+        Surrounding(what="no torch", how=verb, verb=verb, expected="goes on")
+        for verb in QUICK_READERS
+        if verb != "status"
+    ),
+    *(
+        Surrounding(what="no torch", how=verb, verb=verb, expected="refused")
+        for verb in READERS
+        if verb not in (*QUICK_READERS, "evaluate")
+    ),
+    *(
+        Surrounding(
+            what="no write permission",
+            how=verb,
+            verb=verb,
+            expected="goes on",
+            quick=verb in ("status", "watch", "Python"),
+        )
+        for verb in READERS
+    ),
     Surrounding(what="no write permission", how="resume", expected="refused", quick=True),
     Surrounding(what="a pipe that closes", how="status", verb="status", expected="goes on", quick=True),
     Surrounding(what="a pipe that closes", how="evaluate", verb="evaluate", expected="goes on"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from distrl.bench.system.fault_cases import Damage, FileCase, RunFile
+from distrl.bench.system.fault_cases import FILES, Damage, FileCase, RunFile
 from distrl.bench.system.fault_verbs import LIMIT_S, Ended, run_verb, words_of
 from distrl.errors import DistrlError
 from distrl.experience.store import ExperienceStore
@@ -63,6 +63,7 @@ def make_run(root: Path) -> RunFolder:
     if done.returncode:
         raise DistrlError(f"the tiny run failed (exit code {done.returncode}): {done.stderr[-1000:]}")
     (made,) = (root / "made").iterdir()
+    _add_rare_files(made)
     with ExperienceStore(made / "experience") as store:
         row = next(row for row in store.after(0, 1000) if row.source == "played")
         store.add(msgspec.structs.replace(store.read(row.id), id="late"))
@@ -70,8 +71,23 @@ def make_run(root: Path) -> RunFolder:
         return RunFolder(Path(shutil.copytree(made, root / "base")))
 
 
+def _add_rare_files(run: Path) -> None:
+    """What longer runs and runs of other settings have: an evaluation on the way, and event files of TensorBoard."""
+    shutil.copyfile(run / "evaluations" / "before.json", run / "evaluations" / "v000001.json")
+    (run / "tensorboard" / "learner").mkdir(parents=True)
+    (run / "tensorboard" / "learner" / "events.out.tfevents.1").write_bytes(bytes(range(200)))
+
+
+def unlisted(run: Path) -> list[str]:
+    """Files of a run folder that the matrix does not damage."""
+    listed = {path for file in FILES for path in run.glob(file.file)}
+    return sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and path not in listed)
+
+
 def find(run: Path, file: RunFile) -> Path:
     """The file that is damaged."""
+    if file.content is not None:
+        return run / file.file
     found = sorted(path for path in run.glob(file.file) if path.is_file())
     if not found:
         raise DistrlError(f"{run} has no {file.file}", expected="a run with every kind of file")
@@ -177,7 +193,8 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_damaged(copy: Path, case: FileCase) -> Tried:
     """Try a verb that only reads, in a copy of the run; what was damaged is put back."""
-    broken, before = find(copy, case.file), listing(copy)
+    _put(copy, case.file)
+    broken = find(copy, case.file)
     whole = {path: path.read_bytes() for path in (broken, *(copy / name for name in case.file.without))}
     try:
         _damage(copy, case.file, case.damage)
@@ -187,16 +204,20 @@ def read_damaged(copy: Path, case: FileCase) -> Tried:
         # SQLite keeps its readers in the shared memory.
         names = {name for name in {*hurt, *now} if not name.endswith("-shm")}
         changed = tuple(sorted(name for name in names if hurt.get(name) != now.get(name)))
-        return Tried(ended=ended, lost=_lost(before, now, [broken]), changed=changed)
+        return Tried(ended=ended, lost=_lost(hurt, now, [broken]), changed=changed)
     finally:
         for path, content in whole.items():
             mend_file(path, content)
+        if case.file.content is not None:
+            broken.unlink()
 
 
 def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Tried:
     """Resume a copy of the run in which all these files are damaged."""
     shutil.copytree(base.path, copy)
     try:
+        for file in files:
+            _put(copy, file)
         broken, before = [find(copy, file) for file in files], listing(copy)
         for file in files:
             _damage(copy, file, damage)
@@ -206,6 +227,12 @@ def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage
     finally:
         restore_permissions(copy)
         shutil.rmtree(copy)
+
+
+def _put(copy: Path, file: RunFile) -> None:
+    """Make a file that only some runs have."""
+    if file.content is not None:
+        (copy / file.file).write_bytes(file.content)
 
 
 def _damage(copy: Path, file: RunFile, damage: Damage) -> None:

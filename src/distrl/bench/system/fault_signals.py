@@ -43,9 +43,11 @@ ENDLESS = 100_000
 """Episodes of a session that is to go on until it is told otherwise."""
 PATIENCE_S = 180.0
 """Longest wait for anything that a run has to come to."""
-POLL_S = 0.02
+POLL_S = 0.05
 HOLD_S = 2.0
 """How long a process stays stopped where nobody waits for it to be named."""
+SETTLED_S = 0.5
+"""How long after a signal a heartbeat shows that the process has outlived it."""
 TRIES = 3
 """Sessions in which a signal that came too late is sent again."""
 ROLES: dict[Role, str] = {"learner": "learner", "worker": "worker-0", "evaluator": "evaluator"}
@@ -150,6 +152,12 @@ class Sessions:
     def _starts(self) -> list[dict[str, Value]]:
         return events_of(self.run.log("supervisor"), "started", "role", "pid")
 
+    def deaths(self, role: str = "") -> int:
+        """How often a role has died in this run, or all roles together: a restart each, unless the run is given up."""
+        return sum(
+            role in ("", event["role"]) for event in events_of(self.run.log("supervisor"), "died", "role", "why")
+        )
+
     def beat(self, role: str) -> Heartbeat | None:
         """The last heartbeat of the present incarnation of a role."""
         found = FileHeartbeats(self.run.heartbeats).last(role)
@@ -186,28 +194,92 @@ def hit(sessions: Sessions, case: SignalCase) -> Signalled:
 def _prepare(sessions: Sessions, case: SignalCase) -> None:
     """Have a session under way that comes to the phase of the case."""
     finishing = case.phase == "finishing"
-    if sessions.live and finishing == (sessions.episodes == ENDLESS):
+    if sessions.live and (finishing == (sessions.episodes == ENDLESS) or _is_too_far(sessions, case)):
         finish(sessions)
     if not sessions.live:
         sessions.begin(sessions.count() + 10 if finishing else ENDLESS)
 
 
+def _is_too_far(sessions: Sessions, case: SignalCase) -> bool:
+    """Whether a role that is to be hit while it starts has started."""
+    beat = sessions.beat(ROLES.get(case.role, "worker-0"))
+    return case.phase == "starting" and beat is not None and beat.phase != "starting"
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal to a role, and how things stood then."""
+
+    case: SignalCase
+    role: str
+    pid: int
+    sent_s: float
+    """On the monotonic clock, which heartbeats go by too; of STOP, when CONT followed."""
+    deaths: int
+    """Of the role so far."""
+
+
 def _hit_role(sessions: Sessions, case: SignalCase) -> Signalled:
     role = ROLES[case.role]
     _await_phase(sessions, role, case.phase)
-    pid, named_s = sessions.started()[role], None
-    if not _send(pid, 0):
+    if case.phase == "starting" and case.signal in ("INT", "HUP"):  # from its first heartbeat on, it ignores them
+        sessions.until(lambda: sessions.beat(role) is not None, f"a heartbeat of the {role}")
+    pid, deaths, named_s = sessions.started()[role], sessions.deaths(role), None
+    if _has_ended(sessions, role) or not _send(pid, 0):
         return Signalled(case=case, seen="missed")
     if case.signal == "STOP":
         named_s = _stop_for_a_while(sessions, case, pid)
     else:
         _send(pid, getattr(signal, f"SIG{case.signal}"))
-    if case.phase == "training":
-        ends = case.signal in ("TERM", "KILL")
-        sessions.until(
-            lambda: _is_at_work(sessions, role) and not (ends and sessions.started()[role] == pid), f"a {role} at work"
-        )
-    return Signalled(case=case, seen="goes on", named_s=named_s)
+    sent = Sent(case=case, role=role, pid=pid, sent_s=time.monotonic(), deaths=deaths)
+    return Signalled(case=case, seen=_await_outcome(sessions, sent), named_s=named_s)
+
+
+def _await_outcome(sessions: Sessions, sent: Sent) -> str:
+    """What has come of a signal to a role, as soon as that can be told."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        over = not sessions.live  # before the look: what comes of it may be the session's end
+        if over and sessions.end() != 0:
+            return f"the session ended: {sessions.said()}"
+        seen = outcome_of(sessions, sent, over=over)
+        if seen or over:
+            return seen or ("missed" if _has_ended(sessions, sent.role) else "nothing came of it")
+        time.sleep(2 * POLL_S)
+    return "nothing came of it"
+
+
+def outcome_of(sessions: Sessions, sent: Sent, *, over: bool = False) -> str:
+    """What has come of a signal to a role, in a session that is over or not; empty: that cannot be told yet.
+
+    It goes on where a role that ignores the signal, or was stopped for a while, has beaten since, in the same process; and
+    where one that ends of it has been started again, once, and is at work, or has come to its good end while finishing.
+    """
+    deaths, pid = sessions.deaths(sent.role) - sent.deaths, sessions.started()[sent.role]
+    at_work, ended = _is_at_work(sessions, sent.role), _has_ended(sessions, sent.role)
+    if deaths > 1:
+        return f"died {deaths} times"
+    if sent.case.signal not in ("TERM", "KILL"):
+        return "died of it" if deaths or pid != sent.pid else "goes on" * _has_beaten(sessions, sent)
+    if pid != sent.pid:
+        return "goes on" * (at_work or ended)
+    if sent.case.phase != "finishing" or (ended and sent.case.signal == "KILL"):
+        return ""  # it is to be started again; or the signal came too late
+    if sent.case.role == "worker":  # which is not needed any more once it has been asked to finish
+        return "goes on" * (not held(sessions.run.lock(sent.role)) and (over or not deaths))
+    return "goes on" * (ended and not deaths)
+
+
+def _has_beaten(sessions: Sessions, sent: Sent) -> bool:
+    """Whether a role has beaten since a signal: late enough for it to have taken effect, or with its good end."""
+    beat = sessions.beat(sent.role)
+    settled_s = 0.0 if _has_ended(sessions, sent.role) else SETTLED_S
+    return beat is not None and beat.beat_s > sent.sent_s + settled_s
+
+
+def _has_ended(sessions: Sessions, role: str) -> bool:
+    """Whether the present incarnation of a role has come to its good end."""
+    beat = sessions.beat(role)
+    return beat is not None and beat.phase == "stopped"
 
 
 def _hit_supervisor(sessions: Sessions, case: SignalCase) -> Signalled:
@@ -218,12 +290,28 @@ def _hit_supervisor(sessions: Sessions, case: SignalCase) -> Signalled:
     if not sessions.live:
         return Signalled(case=case, seen="missed")
     if case.signal == "STOP":
-        _stop_for_a_while(sessions, case, sessions.pid)
-        return Signalled(case=case, seen="goes on")
+        return Signalled(case=case, seen=_stop_supervisor(sessions, case))
     _send(sessions.pid, getattr(signal, f"SIG{case.signal}"))
     code = sessions.end()
-    seen = {0: "saved", -signal.SIGKILL: "resumed"}
-    return Signalled(case=case, seen=f"exit code {code}" if code is None else seen.get(code, f"exit code {code}"))
+    if code == 0:
+        return Signalled(case=case, seen="saved" if sessions.run.summary.is_file() else "no summary")
+    return Signalled(case=case, seen="resumed" if code == -signal.SIGKILL else f"exit code {code}")
+
+
+def _stop_supervisor(sessions: Sessions, case: SignalCase) -> str:
+    """Whether the supervisor goes on after a stop, and no role died of that."""
+    deaths, budget = sessions.deaths(), sessions.run.budget
+    _stop_for_a_while(sessions, case, sessions.pid)
+    written_ns = budget.stat().st_mtime_ns if budget.exists() else 0
+    until_s = time.monotonic() + PATIENCE_S
+    while sessions.live and time.monotonic() < until_s:
+        if budget.exists() and budget.stat().st_mtime_ns > written_ns:  # every two seconds
+            break
+        time.sleep(POLL_S)
+    if not sessions.live:
+        return "goes on" if sessions.end() == 0 else f"the session ended: {sessions.said()}"
+    died = sessions.deaths() - deaths
+    return f"{died} roles died" if died else "goes on" if time.monotonic() < until_s else "nothing came of it"
 
 
 def _await_phase(sessions: Sessions, role: str, phase: str) -> None:
@@ -328,7 +416,7 @@ def _end_well(sessions: Sessions) -> None:
 
 def measure_stalls(root: Path, stops: int) -> list[float]:
     """Stop the roles of one run in turn; how long each took to be named."""
-    sessions, found = Sessions(root, SLOW), list[float]()
+    sessions, found = Sessions(root, {**SLOW, "runtime.heartbeat_s": 0.5}), list[float]()  # as by default
     try:
         sessions.begin()
         for number in range(stops):

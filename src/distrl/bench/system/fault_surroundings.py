@@ -151,7 +151,7 @@ def _no_torch(scene: Scene) -> str:
         if scene.case.how == "train"
         else words_of(scene.case.verb, scene.base.path)
     )
-    return _command(words, LIMIT_S[scene.case.verb], environment=environment).outcome
+    return _command(words, LIMIT_S[scene.case.verb], environment=environment, folder=scene.root).outcome
 
 
 def _forbidden(scene: Scene) -> str:
@@ -187,17 +187,23 @@ def _closed_pipe(scene: Scene) -> str:
 
 
 def _command(
-    words: list[str], limit_s: float, *, environment: dict[str, str] | None = None, limit_bytes: int | None = None
+    words: list[str],
+    limit_s: float,
+    *,
+    environment: dict[str, str] | None = None,
+    limit_bytes: int | None = None,
+    folder: Path | None = None,
 ) -> Ended:
-    """Run a command as a process of its own; `limit_bytes`: no file can grow beyond."""
+    """Run a command as a process of its own, in `folder`; `limit_bytes`: no file can grow beyond."""
 
     def limit() -> None:
         if limit_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
+    program = ["distrl.bench.system.fault_verbs", *words[1:]] if words[0] == "Python" else ["distrl", *words]
     process = subprocess.Popen(
-        [sys.executable, "-m", "distrl", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=limit,
+        [sys.executable, "-m", *program],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=limit, cwd=folder,
     )  # fmt: skip
     try:
         out, err = process.communicate(timeout=limit_s)

@@ -1,4 +1,4 @@
-"""Run one command of distrl in a process of its own, and judge how it ended.
+"""Run one command of distrl in a process of its own, or read a run by the Python API there, and judge how that ended.
 
 The processes are forked from one that has loaded torch and the verbs, so that a hundred commands take seconds. A verb ends
 well in two ways: with exit code 0 and something said, or with a message of at most 15 lines that names a fix.
@@ -12,30 +12,55 @@ import os
 import runpy
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-Verb = Literal["status", "runs show", "evaluate", "resume"]
-READERS: tuple[Verb, ...] = ("status", "runs show", "evaluate")
-LIMIT_S = {"status": 20.0, "runs show": 20.0, "evaluate": 60.0, "resume": 240.0}
-"""How long a verb may take, by its name; generous, since machines are busy."""
+from distrl.errors import DistrlError
+
+if TYPE_CHECKING:
+    from distrl import Run
+
+Verb = Literal[
+    "status", "runs show", "runs list", "runs prune", "evaluate", "watch", "export", "sft --data", "Python", "resume"
+]
+"""`runs prune` says what would go; `sft --data` learns from the run in a new one; `Python`: what `API` reads."""
+READERS: tuple[Verb, ...] = (
+    "status", "runs show", "runs list", "runs prune", "evaluate", "watch", "export", "sft --data", "Python"
+)  # fmt: skip
+"""They leave the run as it is."""
+QUICK_READERS: tuple[Verb, ...] = ("status", "runs show", "runs list", "runs prune", "Python")
+"""Those that load no weights."""
+LIMIT_S: dict[Verb, float] = {verb: 20.0 if verb in QUICK_READERS else 60.0 for verb in READERS} | {"resume": 240.0}
+"""How long a verb may take; generous, since machines are busy."""
+SFT = "small.toml", "[policy.pointer]\nwidth = 16\nlayers = 1\n[warm_start]\nepochs = 1\n"
+"""A file with the settings of the new run that `sft --data` makes, and what is in it."""
 MOST_LINES = 15
 PRELOADED = (
     "distrl.cli.status",
     "distrl.cli.runs",
     "distrl.cli.evaluate",
+    "distrl.cli.watch",
+    "distrl.cli.export",
+    "distrl.cli.sft",
     "distrl.cli.train",
     "distrl.cli.progress",
+    "distrl.api",
+    "distrl.evaluation.film",
+    "distrl.evaluation.playback",
+    "distrl.learner.loop",
+    "distrl.pretraining.cloning",
     "distrl.runtime.playing",
     "distrl.runtime.factory",
     "distrl.runtime.session",
     "distrl.runtime.summary",
     "distrl.policies.pointer.policy",
     "distrl.bench.system.fault_verbs",
+    "torch._dynamo",
 )
-"""What the verbs import when they run; loaded once, before the processes are forked."""
+"""What the verbs import when they run, torch's optimizers included; loaded once, before the processes are forked."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,18 +104,26 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 def words_of(verb: Verb, run: Path, *, episodes: int = 0) -> list[str]:
     """The arguments of a verb on a run; a resumed one goes on to so many episodes."""
     match verb:
-        case "status":
-            return ["status", str(run)]
-        case "runs show":
-            return ["runs", "show", str(run)]
+        case "status" | "Python":
+            return [verb, str(run)]
+        case "runs show" | "runs prune":
+            return [*verb.split(), str(run)]
+        case "runs list":
+            return ["runs", "list", "--root", str(run.parent)]
         case "evaluate":
             return ["evaluate", str(run), "--episodes", "1"]
+        case "watch":
+            return ["watch", str(run), "--gif", "watch.gif"]
+        case "export":
+            return ["export", str(run), "exported"]
+        case "sft --data":
+            return ["sft", SFT[0], "--data", str(run)]
         case "resume":
             return ["train", "--resume", str(run), "--run.episodes", str(episodes)]
 
 
 def run_verb(words: list[str], limit_s: float, *, powerless: bool = False) -> Ended:
-    """Run a command to its end or to its limit; `powerless`: permissions count, also for root."""
+    """Run a command to its end or to its limit, in a folder of its own; `powerless`: permissions count, also for root."""
     forked = multiprocessing.get_context("forkserver")
     forked.set_forkserver_preload(list(PRELOADED))
     with tempfile.TemporaryDirectory(prefix="distrl-verb-") as folder:
@@ -115,8 +148,45 @@ def _become(words: list[str], folder: str, powerless: bool) -> None:
         os.dup2(os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     if powerless:
         drop_powers()
+    os.chdir(folder)
+    Path(SFT[0]).write_text(SFT[1], encoding="utf-8")
+    if words[0] == "Python":
+        sys.exit(read_by_api(words[1]))
     sys.argv = ["distrl", *words]
     runpy.run_module("distrl", run_name="__main__", alter_sys=False)
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+API: dict[str, Callable[[Run], object]] = {
+    "config": lambda run: run.config,
+    "summary": lambda run: run.summary,
+    "status": lambda run: run.status(),
+    "evaluations": lambda run: run.evaluations(),
+    "metrics": lambda run: run.metrics(),
+    "episodes": lambda run: sum(1 for _ in run.episodes(source=None)),
+}
+"""What the Python API reads of a run."""
+
+
+def read_by_api(path: str) -> int:
+    """Read a run by the Python API, each part by itself; 2, with one of the messages, where a part is refused."""
+    import distrl
+
+    refused = []
+    try:
+        run = distrl.open_run(path)
+    except DistrlError as error:
+        sys.stderr.write(f"distrl: {error}\n")
+        return error.exit_code
+    for name, read in API.items():
+        try:
+            sys.stdout.write(f"{name} {read(run) is not None}\n")
+        except DistrlError as error:
+            refused.append(error)
+    if refused:  # one without a fix, if there is any
+        sys.stderr.write(f"distrl: {min(refused, key=lambda error: bool(error.fix))}\n")
+    return 2 if refused else 0
 
 
 # --- permissions ------------------------------------------------------------------------------------------------------
@@ -149,3 +219,7 @@ def drop_powers() -> None:
     for name in ("effective", "permitted", "inheritable"):
         setattr(sets[0], name, getattr(sets[0], name) & keep)
     libc.capset(ctypes.byref(header), sets)
+
+
+if __name__ == "__main__":
+    sys.exit(read_by_api(sys.argv[1]))

@@ -35,9 +35,10 @@ from distrl.bench.system.fault_cases import (
     RunFile,
     SignalCase,
     file_cases,
+    quick_reads,
     signal_cases,
 )
-from distrl.bench.system.fault_files import SETTINGS, Tried, make_run, read_damaged, resume_damaged
+from distrl.bench.system.fault_files import SETTINGS, Tried, make_run, read_damaged, resume_damaged, unlisted
 from distrl.bench.system.fault_signals import SignalFigures, measure_stalls, run_signals
 from distrl.bench.system.fault_surroundings import try_surrounding
 from distrl.bench.system.fault_verbs import READERS
@@ -103,7 +104,11 @@ def run(options: BenchOptions) -> FaultFigures:
         root = Path(folder)
         base = make_run(root)
         log_progress(f"faults: a run to damage after {time.monotonic() - started_s:.0f} s")
-        results = [*_files(base, root, quick=options.quick), *_surroundings(base, root, quick=options.quick)]
+        results = [
+            _complete(base),
+            *_files(base, root, quick=options.quick),
+            *_surroundings(base, root, quick=options.quick),
+        ]
         signals, named_s = _signals(root, quick=options.quick)
     return summarise([*results, *signals], named_s, time.monotonic() - started_s)
 
@@ -137,20 +142,27 @@ def summarise(results: Sequence[Result], named_s: Sequence[float], wall_s: float
 # --- the three groups -------------------------------------------------------------------------------------------------
 
 
+def _complete(base: RunFolder) -> Result:
+    """Whether every file of the run is one that the matrix damages."""
+    found = ", ".join(unlisted(base.path))
+    return Result(group="files", case="files of the run that no case damages", expected="none", seen=found or "none")
+
+
 def _files(base: RunFolder, root: Path, *, quick: bool) -> Iterator[Result]:
-    copy = Path(shutil.copytree(base.path, root / "copy"))
-    for case in file_cases():
-        # The quick form leaves out files that a verb does not mind, but for `status`, which reads the most of them.
-        if case.verb in READERS and (not quick or case.verb == "status" or case.file.refused.get(case.verb)):
+    copy = Path(shutil.copytree(base.path, root / "copies" / "copy"))  # alone there, for `runs list`
+    for case in quick_reads() if quick else file_cases():
+        if case.verb in READERS:
             yield _result(case, read_damaged(copy, case))
     for damage in QUICK_RESUMED if quick else DAMAGES:
-        yield from _resumed(base, root / "resumed", damage)
+        # Of the two right ends that a replaced file may have, the longer one is a whole session: not for the quick form.
+        files = [file for file in FILES if not (quick and damage in file.replaced)]
+        yield from _resumed(base, root / "resumed", files, damage)
 
 
-def _resumed(base: RunFolder, copy: Path, damage: Damage) -> Iterator[Result]:
+def _resumed(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Iterator[Result]:
     """Files that stop a resumed run one by one; all those that must not stop it at once, and one by one where they do."""
     log_progress(f"faults: resuming with files that are {damage}")
-    cases = [FileCase(file=file, damage=damage, verb="resume") for file in FILES]
+    cases = [FileCase(file=file, damage=damage, verb="resume") for file in files]
     together = [case for case in cases if case.expected == "goes on"]
     tried = resume_damaged(base, copy, [case.file for case in together], damage)
     results = [_result(case, tried) for case in together]
@@ -225,10 +237,11 @@ def tables() -> str:
     damages = "; ".join(f"*{name}*: {what}" for name, what in DAMAGES.items())
     return "\n".join(
         [
-            f"Damages: {damages}.",
+            f"Damages: {damages}. A cell names those with which the verb is refused; with all others it goes on.",
+            "`Python` is `distrl.open_run` with all that it reads.",
             "",
             f"| file | what it holds | {' | '.join(VERBS)} |",
-            "|---|---|---|---|---|---|",
+            f"|---|---|{'---|' * len(VERBS)}",
             *files,
             "",
             f"Signals, each while a run is {', '.join(PHASES[:-1])} and {PHASES[-1]}; STOP is followed by CONT:",
@@ -246,10 +259,9 @@ def tables() -> str:
 
 
 def _cells(file: RunFile) -> list[str]:
-    found = [file.refused.get(verb, ()) for verb in VERBS]
-    cells = [f"refused: {_words(damages)}" if damages else "goes on" for damages in found]
+    cells = [_words(file.refused.get(verb, ())) for verb in VERBS]
     if file.replaced:
-        cells[-1] += f"; goes on where the learner publishes in time, or refused: {_words(file.replaced)}"
+        cells[-1] += f"; {_words(file.replaced)}, unless the learner publishes in time"
     return cells
 
 

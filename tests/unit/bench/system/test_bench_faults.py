@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from datetime import datetime
-from fnmatch import fnmatch
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -22,16 +22,26 @@ from distrl.bench.system.fault_cases import (
     SURROUNDINGS,
     VERBS,
     Damage,
+    Phase,
+    Role,
+    Signal,
     file_cases,
+    quick_reads,
+    signal_case,
     signal_cases,
 )
-from distrl.bench.system.fault_files import SETTINGS, damage_file, flags, flip, mend_file, truncate
+from distrl.bench.system.fault_files import SETTINGS, damage_file, flags, flip, mend_file, truncate, unlisted
+from distrl.bench.system.fault_signals import Sent, Sessions, outcome_of
 from distrl.bench.system.fault_surroundings import TRIALS
-from distrl.bench.system.fault_verbs import PRELOADED, Ended, run_verb, words_of
+from distrl.bench.system.fault_verbs import PRELOADED, READERS, Ended, Verb, run_verb, words_of
 from distrl.bench.system.faults import Result, rewrite, summarise
 from distrl.config.load import load_config
 from distrl.errors import UsageError
 from distrl.runtime.run_folder import create_run
+from distrl.telemetry.events import EventLog
+from distrl.telemetry.heartbeat import Heartbeat
+from distrl.transport.files import FileHeartbeats
+from support.trained import small_run, store_episodes
 
 PAGE = Path(__file__).parents[4] / "docs" / "faults.md"
 
@@ -56,11 +66,22 @@ def test_every_file_damage_and_verb_is_a_case_and_so_is_every_signal_role_and_ph
     assert {case.what for case in SURROUNDINGS} == set(TRIALS)
 
 
-def test_the_files_of_a_new_run_are_all_in_the_matrix(tmp_path: Path) -> None:
+def test_the_quick_form_has_every_damage_of_every_file_and_every_verb() -> None:
+    cases = quick_reads()
+    assert {(case.file.file, case.damage) for case in cases} == {
+        (file.file, damage) for file in FILES for damage in DAMAGES
+    }
+    assert {case.verb for case in cases} == set(READERS)
+    assert len(cases) == len(FILES) * len(DAMAGES)
+
+
+def test_a_file_that_no_case_damages_is_named(tmp_path: Path) -> None:
     run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
-    found = [str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()]
-    assert found
-    assert [name for name in found if not any(fnmatch(name, file.file) for file in FILES)] == []
+    assert unlisted(run.path) == []
+    (run.weights / "deep").mkdir(parents=True)
+    (run.weights / "deep" / "v1.json").write_bytes(b"")
+    (run.path / "notes.txt").write_bytes(b"")
+    assert unlisted(run.path) == ["notes.txt", "weights/deep/v1.json"]
 
 
 def test_it_is_there_by_name_and_its_settings_fit_the_schema() -> None:
@@ -134,6 +155,94 @@ def test_a_verb_is_run_in_a_process_of_its_own_and_permissions_count_in_it(tmp_p
     run.path.chmod(0o755)
     assert (ended.outcome, ended.code) == ("refused", 2)
     assert "distrl.bench.system.fault_verbs" in PRELOADED
+
+
+@pytest.mark.parametrize("verb", READERS)
+def test_every_verb_reads_a_run_and_leaves_it_as_it_is(tmp_path: Path, verb: Verb) -> None:
+    run = small_run(tmp_path / "runs")
+    store_episodes(run, good=True, bad=False)
+    before = sorted(run.path.rglob("*"))
+    ended = run_verb(words_of(verb, run.path), 60.0)
+    assert (ended.outcome, sorted(run.path.rglob("*"))) == ("goes on", before), ended.err
+
+
+def test_what_the_python_api_refuses_is_a_message_with_a_fix(tmp_path: Path) -> None:
+    run = small_run(tmp_path)
+    run.summary.write_bytes(b"{}")
+    assert run_verb(words_of("Python", run.path), 60.0).outcome == "refused"
+    assert run_verb(words_of("Python", tmp_path), 60.0).outcome == "refused"
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+SENT_S = 100.0
+FIRST, SECOND = 11, 12
+"""Processes of a role."""
+
+
+def after_a_signal(
+    root: Path, number: Signal, phase: Phase, *, role: Role = "learner", started: tuple[int, ...] = (FIRST,),
+    beat: tuple[int, Literal["doing", "stopped"], float] | None = None, died: int = 0, over: bool = False,
+) -> str:  # fmt: skip
+    """What is made of a run in which a role was started so often and has beaten so: its process, its phase, and how long since the signal."""
+    sessions = Sessions(root, {})
+    sessions.run = create_run(load_config(None, {"run.root": str(root)}), now=datetime(2026, 5, 4))
+    sessions.run.heartbeats.mkdir()
+    name = "worker-0" if role == "worker" else role
+    log = EventLog(sessions.run.log("supervisor"))
+    for count, pid in enumerate(started):
+        if count:
+            log.write("died", role=name, why="killed", restarts=count)
+        log.write("started", role=name, pid=pid, restarts=count)
+    for _ in range(died):
+        log.write("died", role=name, why="killed", restarts=1)
+    if beat is not None:
+        pid, now, since_s = beat
+        FileHeartbeats(sessions.run.heartbeats).beat(
+            Heartbeat(role=name, pid=pid, phase=now, what="", since_s=0.0, beat_s=SENT_S + since_s)
+        )
+    case = signal_case(number, role, phase)
+    return outcome_of(sessions, Sent(case=case, role=name, pid=FIRST, sent_s=SENT_S, deaths=0), over=over)
+
+
+@pytest.mark.parametrize("number", ["INT", "HUP", "STOP"])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_role_goes_on_once_the_same_process_has_beaten_after_the_signal(
+    tmp_path: Path, number: Signal, phase: Phase
+) -> None:
+    assert after_a_signal(tmp_path, number, phase, beat=(FIRST, "doing", -0.1)) == ""
+    assert after_a_signal(tmp_path, number, phase, beat=(FIRST, "doing", 0.1)) == ""  # it may be dying
+    assert after_a_signal(tmp_path, number, phase, beat=(FIRST, "doing", 1.0)) == "goes on"
+    assert after_a_signal(tmp_path, number, phase, beat=(FIRST, "stopped", 0.1)) == "goes on"
+    assert after_a_signal(tmp_path, number, phase, beat=(FIRST, "stopped", -0.1)) == ""  # the signal came too late
+    assert after_a_signal(tmp_path, number, phase, started=(FIRST, SECOND)) == "died of it"
+
+
+@pytest.mark.parametrize("number", ["TERM", "KILL"])
+def test_a_role_that_ends_of_a_signal_goes_on_once_it_is_at_work_again(tmp_path: Path, number: Signal) -> None:
+    assert after_a_signal(tmp_path, number, "training", beat=(FIRST, "doing", 1.0)) == ""
+    assert after_a_signal(tmp_path, number, "training", beat=(FIRST, "stopped", 1.0)) == ""
+    assert after_a_signal(tmp_path, number, "training", started=(FIRST, SECOND)) == ""
+    assert (
+        after_a_signal(tmp_path, number, "training", started=(FIRST, SECOND), beat=(SECOND, "doing", 1.0)) == "goes on"
+    )
+    assert after_a_signal(tmp_path, number, "training", started=(FIRST, SECOND, SECOND + 1)) == "died 2 times"
+
+
+def test_while_finishing_a_good_end_will_do_but_not_after_a_kill(tmp_path: Path) -> None:
+    assert after_a_signal(tmp_path, "TERM", "finishing", beat=(FIRST, "stopped", 0.1)) == "goes on"
+    assert after_a_signal(tmp_path, "TERM", "finishing", beat=(FIRST, "doing", 1.0)) == ""
+    assert after_a_signal(tmp_path, "KILL", "finishing", beat=(FIRST, "stopped", 0.1)) == ""
+    assert after_a_signal(tmp_path, "KILL", "finishing", beat=(FIRST, "doing", 0.0)) == ""
+
+
+@pytest.mark.parametrize(("died", "over", "outcome"), [(0, False, "goes on"), (1, False, ""), (1, True, "goes on")])
+def test_a_worker_that_is_killed_while_finishing_is_not_needed_any_more(
+    tmp_path: Path, died: int, over: bool, outcome: str
+) -> None:
+    seen = after_a_signal(tmp_path, "KILL", "finishing", role="worker", beat=(FIRST, "doing", 0), died=died, over=over)
+    assert seen == outcome
+    assert after_a_signal(tmp_path, "KILL", "finishing", died=died, over=over) == ""  # the learner is
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

@@ -15,10 +15,8 @@ from distrl.errors import TaskError
 
 Value = str | int | float | bool
 """A plain value: of a setting, or of one field of a record on a device."""
-
 SettingValue = Value | tuple[Value, ...]
 """What a setting may hold: a plain value or a list of them."""
-
 Split = Literal["train", "tune", "test"]
 
 
@@ -205,12 +203,10 @@ class SimSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class AndroidSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="android"):
-    """How an Android phone begins: these steps in this order, from the home screen."""
+    """How an Android phone begins: packages to stop, packages whose data to clear, settings, and what to open, in this order."""
 
     stop: tuple[str, ...] = ()
-    """Packages that are stopped."""
     clear: tuple[str, ...] = ()
-    """Packages whose data are deleted."""
     settings: dict[str, str] = {}
     """Such as {"global/airplane_mode_on": "0"}."""
     open: str = ""
@@ -257,9 +253,8 @@ class AndroidCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     settings: dict[str, str] = {}
     """Such as {"global/airplane_mode_on": "1"}; what is not set reads "null"."""
     packages: dict[str, bool] = {}
-    """Whether a package is installed."""
     files: dict[str, bool] = {}
-    """Whether a path exists."""
+    """Whether these packages are installed, and these paths exist."""
     activity: str = ""
     """What is in the foreground: a package, or package/activity."""
 

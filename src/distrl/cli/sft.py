@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
     from distrl.runtime.run_folder import create_run, open_run
 
     sources = [open_run(path) for path in args.data]
-    left_out = _left_out(sources)
-    found = _successes(sources, left_out)
+    skipped = _skipped_of(sources)
+    found = _successes(sources, skipped)
     folder, config = _open(args)
     for text in placement_notices(config):
         print(text, file=sys.stderr)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             _hold(folder, stack)
         frames = _frame_cache(config, [folder, *sources] if folder is not None else sources)
         policy = make_policy(config, frames, learning=True)
-        examples = _examples(policy, found, left_out, config)
+        examples = _examples(policy, found, skipped, config)
         if folder is None:  # not earlier: what cannot be learnt from leaves nothing behind
             folder = create_run(config, now=datetime.now())
             half_done.callback(shutil.rmtree, folder.path, ignore_errors=True)  # such as after Ctrl-C
@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
         "examples": len(examples.examples),
         "steps": examples.num_steps,
         "damaged_episodes": len(examples.damaged),
-        "failed_episodes": left_out.failed,
-        "unknown_episodes": left_out.unknown,
+        "failed_episodes": skipped.failed,
+        "unknown_episodes": skipped.unknown,
         "loss": loss,
         "policy_version": learner.version,
         "resumed": resumed,
@@ -91,16 +91,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(result)
     else:
-        _tell(result, examples.damaged, left_out, trust=trust_for(config))
+        _tell(result, examples.damaged, skipped, trust=trust_for(config))
     return 0
 
 
-def _tell(result: dict[str, Any], damaged: list[str], left_out: LeftOut, *, trust: str) -> None:
+def _tell(result: dict[str, Any], damaged: list[str], skipped: SkippedEpisodes, *, trust: str) -> None:
     print("learnt {examples} of {steps} steps, loss {loss:.3f}; version {policy_version} of {run}".format(**result))
     if damaged:
         print(f"skipped as damaged: {len(damaged)} episodes, the first because {damaged[0]}")
-    if left_out.failed or left_out.unknown:
-        print(f"left out: {left_out.in_words()}")
+    if skipped.failed or skipped.unknown:
+        print(f"skipped: {skipped.in_words()}")
     print(f"next: distrl train --resume {result['run']}{trust}")
 
 
@@ -138,7 +138,7 @@ def _hold(folder: RunFolder, stack: ExitStack) -> None:
     stack.callback(take(folder.lock("supervisor"), wait_s=LOCK_WAIT_S, what=str(folder.path)).release)
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     """Episodes that are not imitated: how often each reason was given."""
 
     failed_because: Counter[str]
@@ -176,12 +176,12 @@ def _most_often(reasons: Counter[str]) -> str:
     return f" ({reason})" if count == reasons.total() else f" (most often, {count}: {reason})"
 
 
-def _left_out(sources: list[RunFolder]) -> LeftOut:
+def _skipped_of(sources: list[RunFolder]) -> SkippedEpisodes:
     """What of these runs is not imitated; `StoreError` where one of them has no episodes at all."""
     from distrl.experience.store import ExperienceStore
     from distrl.runtime.run_sizes import pruned_parts
 
-    found = LeftOut(failed_because=Counter(), unknown_because=Counter())
+    found = SkippedEpisodes(failed_because=Counter(), unknown_because=Counter())
     for source in sources:
         if not (source.experience / "index.sqlite").exists():
             pruned = "episodes" in pruned_parts(source)
@@ -195,7 +195,7 @@ def _left_out(sources: list[RunFolder]) -> LeftOut:
     return found
 
 
-def _count_failures(store: ExperienceStore, found: LeftOut) -> None:
+def _count_failures(store: ExperienceStore, found: SkippedEpisodes) -> None:
     seq = 0
     while rows := store.after(seq, CHUNK):
         for row in rows:
@@ -208,7 +208,7 @@ def _count_failures(store: ExperienceStore, found: LeftOut) -> None:
         seq = rows[-1].seq
 
 
-def _successes(sources: list[RunFolder], left_out: LeftOut) -> Successes:
+def _successes(sources: list[RunFolder], skipped: SkippedEpisodes) -> Successes:
     """What the successful episodes of these runs observed and did."""
     from distrl.experience.store import ExperienceStore
     from distrl.pretraining.cloning import read_successes
@@ -218,13 +218,13 @@ def _successes(sources: list[RunFolder], left_out: LeftOut) -> Successes:
             stack.enter_context(ExperienceStore(source.experience, read_only=True)) for source in sources
         )
     if not found.episodes:
-        raise _nothing(", ".join(str(source.path) for source in sources), found.damaged, left_out)
+        raise _nothing(", ".join(str(source.path) for source in sources), found.damaged, skipped)
     return found
 
 
-def _nothing(where: str, damaged: list[str], left_out: LeftOut) -> StoreError:
+def _nothing(where: str, damaged: list[str], skipped: SkippedEpisodes) -> StoreError:
     unreadable = f" that can be read; {len(damaged)} are damaged, the first: {damaged[0]}" if damaged else ""
-    others = f"; it has {left_out.in_words()}" if left_out.failed or left_out.unknown else ""
+    others = f"; it has {skipped.in_words()}" if skipped.failed or skipped.unknown else ""
     return StoreError(
         f"{where} holds no successful episode{unreadable}{others}",
         expected="something to imitate",
@@ -232,13 +232,13 @@ def _nothing(where: str, damaged: list[str], left_out: LeftOut) -> StoreError:
     )
 
 
-def _examples(policy: Policy[Any], found: Successes, left_out: LeftOut, config: Config) -> StoredExamples:
+def _examples(policy: Policy[Any], found: Successes, skipped: SkippedEpisodes, config: Config) -> StoredExamples:
     """What the policy can express of these episodes; an error where that is nothing."""
     from distrl.pretraining.cloning import nothing_expressible, stored_examples
 
     examples = stored_examples(policy, found)
     if not examples.num_steps:
-        raise _nothing("--data", examples.damaged, left_out)
+        raise _nothing("--data", examples.damaged, skipped)
     if not examples.examples:
         raise nothing_expressible(examples.num_steps, config.policy, otherwise="--data of a run on other tasks")
     return examples

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from distrl.config.judging import EnsembleConfig, ListConfig, ModelJudgeConfig
 from distrl.config.kinds import (
     NO_PERTURBATIONS,
     AlgorithmConfig,
@@ -21,16 +22,13 @@ from distrl.config.kinds import (
     CountOrNone,
     DevicesConfig,
     DigiRLConfig,
-    EnsembleConfig,
     FaultConfig,
     Few,
     FewOrNone,
     FilteredBCConfig,
     GRPOConfig,
     LatencyConfig,
-    ListConfig,
     Minutes,
-    ModelJudgeConfig,
     Name,
     NotNegative,
     PerturbationConfig,

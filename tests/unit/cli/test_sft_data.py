@@ -59,7 +59,7 @@ def test_failed_and_unknown_episodes_are_counted_with_their_reason(
 ) -> None:
     data = run_with(tmp_path / "runs", episode("a", "success"), *NOT_DONE)
     assert learn(tmp_path, data) == 0
-    said = "left out: 3 that failed (most often, 2: the Wi-Fi is off), 1 without an outcome (the device was lost)"
+    said = "skipped: 3 that failed (most often, 2: the Wi-Fi is off), 1 without an outcome (the device was lost)"
     assert said in capsys.readouterr().out.splitlines()
     assert learn(tmp_path, data, "--json") == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

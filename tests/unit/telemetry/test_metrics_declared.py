@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from distrl.config.kinds import ModelJudgeConfig
-from distrl.config.schema import GroundingConfig, JudgeConfig
+from distrl.config.schema import GroundingConfig, JudgeConfig, ModelJudgeConfig
 from distrl.experience.frames import FrameCache
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.plugins import BUILT_IN

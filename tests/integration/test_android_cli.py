@@ -136,7 +136,7 @@ def test_serve_sim_serves_until_it_is_told_to_end(config: AdbConfig, number: sig
 
 def test_wrong_sizes_and_taken_ports_are_refused(config: AdbConfig, capsys: pytest.CaptureFixture[str]) -> None:
     assert devices(config, "serve-sim", "--width", "1080", "--height", "1080") == 2
-    assert "--height 2400" in capsys.readouterr().err
+    assert "--width 1080 --height 2160" in capsys.readouterr().err
 
     def work(phones: list[ServedPhone]) -> None:
         assert devices(config, "serve-sim", "--first-port", str(phones[0].port)) == 2

@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from numbers import Integral
@@ -85,11 +85,23 @@ def record(episodes: Iterable[Trajectory], config: Settings = None, **overrides:
     found = list(episodes)  # all of them, before there is a folder
     if not found:
         raise UsageError("there is no episode to record", expected="one or more", fix="distrl.record([episode])")
+    _check_episodes(found)
     folder = create_run(resolve(config, {"run__name": "demonstrations", **overrides}), now=datetime.now())
     with ExperienceStore(folder.experience) as store:
         for episode in found:
             store.add(episode)
     return Run(folder, trusted=True)
+
+
+def _check_episodes(episodes: Sequence[object]) -> None:
+    ids = [episode.id if isinstance(episode, Trajectory) else "" for episode in episodes]
+    if "" in ids:
+        found = type(episodes[ids.index("")]).__name__
+        raise UsageError(f"a {found} is no episode with an id", expected="records of distrl.types.Trajectory")
+    if twice := [id for id in dict.fromkeys(ids) if ids.count(id) > 1]:
+        raise UsageError(
+            f"several episodes have the id {twice[0][:80]!r}", expected="an id for each", fix="number them"
+        )
 
 
 def resolve(config: Settings, overrides: Mapping[str, Any]) -> Config:

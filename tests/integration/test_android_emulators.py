@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import asdict, replace
 
@@ -277,16 +278,14 @@ def test_one_that_heeds_neither_console_nor_sigterm_is_killed(
         emulator = Emulator("a", settings, adb)
         await emulator.start()
         (record,) = records()
-        os.kill(record.pid, signal.SIGSTOP)
+        os.killpg(record.pid, signal.SIGSTOP)
         await emulator.close()
         assert not record.is_alive
 
     play(the_settings(home, server, avds={"a": {}}), work)
 
 
-def test_it_ends_with_the_process_that_started_it(home: Path, server: AdbConfig) -> None:
-    settings = the_settings(home, server, avds={"a": {}})
-    code = """
+STARTER = """
 import asyncio, os, sys, msgspec
 from distrl.cli import doctor
 from distrl.cli.main import main
@@ -297,10 +296,32 @@ settings = msgspec.json.decode(sys.argv[1], type=AndroidConfig)
 asyncio.run(Emulator("a", settings, Adb(AdbConfig(port=settings.port))).start())
 os.kill(os.getpid(), 9)
 """
-    import msgspec
+"""Starts an emulator, and is killed at once."""
 
-    subprocess.run([sys.executable, "-c", code, msgspec.json.encode(settings).decode()], check=False, timeout=40)
+
+def start_and_die(settings: AndroidConfig) -> Running:
+    encoded = msgspec.json.encode(settings).decode()
+    subprocess.run([sys.executable, "-c", STARTER, encoded], check=False, timeout=40)
     (record,) = records()
+    return record
+
+
+def test_it_outlives_the_process_that_started_it_where_another_uses_it(home: Path, server: AdbConfig) -> None:
+    async def work(settings: AndroidConfig, adb: Adb) -> None:
+        user = Emulator("a", settings, adb)
+        await user._use()
+        record = await asyncio.to_thread(start_and_die, settings)
+        await asyncio.sleep(1.2)  # longer than its guardian takes to notice
+        assert record.is_alive
+        assert await user.start() == f"emulator-{record.port}"
+        await user.close()
+        assert not record.is_alive
+
+    play(the_settings(home, server, avds={"a": {}}), work)
+
+
+def test_it_ends_with_the_last_process_that_uses_it_however_that_ends(home: Path, server: AdbConfig) -> None:
+    record = start_and_die(the_settings(home, server, avds={"a": {}}))
     until = time.monotonic() + 5
     while record.is_alive and time.monotonic() < until:
         time.sleep(0.02)

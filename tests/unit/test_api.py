@@ -271,6 +271,10 @@ def test_the_library_logs_nothing_by_itself_and_events_to_whoever_listens(
 def test_episodes_of_ones_own_are_recorded_as_a_run_and_none_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no episode to record"):
         distrl.record([], run__root=str(tmp_path / "none"))
+    twice = [make_trajectory("mine"), make_trajectory("mine")]
+    for wrong, why in ((twice, "several episodes have the id 'mine'"), ([{}], "a dict is no episode")):
+        with pytest.raises(UsageError, match=why):
+            distrl.record(wrong, run__root=str(tmp_path / "none"))  # type: ignore[arg-type]
     assert not (tmp_path / "none").exists()
     made = [replace(make_trajectory(f"mine-{number}"), source="demonstration") for number in range(3)]
     run = distrl.record(made, run__root=str(tmp_path))

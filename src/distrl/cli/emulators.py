@@ -102,7 +102,7 @@ async def _start_one(emulator: Emulator) -> None:
     try:
         serial = await emulator.start(keep=True)
     except DeviceError:
-        await emulator.stop()  # one that did not boot is of no use to anybody
+        await (emulator.stop() if emulator.is_own else emulator.close())  # others may use what was there before
         raise
     print(f"{emulator.avd} is {serial}, up after {time.perf_counter() - began:.1f} s")
     await emulator.close()

@@ -159,7 +159,7 @@ def _check_tasks(config: Config) -> None:
             expected="0, or a suite of simulated phones",
             fix="--tasks.rename_share 0",
         )
-    splits: tuple[Split, ...] = ("train", "test")
+    splits: tuple[Split, ...] = ("train", "tune", "test") if config.evaluation.every_s else ("train", "test")
     portion = Portion(max_oracle_steps=config.tasks.max_oracle_steps)
     for split in splits:
         task = TaskFeed(suite, split, seed="check", portion=portion).next()

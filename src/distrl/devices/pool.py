@@ -204,7 +204,7 @@ class DevicePool:
     async def _queue_up(self, timeout_s: float) -> _Slot:
         turn: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
-        alarm = asyncio.create_task(self._ring(turn, timeout_s), name="deadline of a lease")
+        alarm = asyncio.create_task(self._expire(turn, timeout_s), name="deadline of a lease")
         if self._shares and (self._asking is None or self._asking.done()):
             self._asking = asyncio.create_task(self._ask_again(), name="devices of other roles")
             self._asking.add_done_callback(self._end_asking)
@@ -243,7 +243,7 @@ class DevicePool:
             self._asking.cancel()
             self._asking = None
 
-    async def _ring(self, turn: asyncio.Future[_Slot], timeout_s: float) -> None:
+    async def _expire(self, turn: asyncio.Future[_Slot], timeout_s: float) -> None:
         await self._sleep(timeout_s)
         if not turn.done():
             turn.set_exception(

@@ -30,7 +30,7 @@ from distrl.rollout.episode import (
     run_episode,
     with_verdict,
 )
-from distrl.tasks.base import find_suite, tasks_of
+from distrl.tasks.base import find_suite, no_tasks, tasks_of
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.types import Decision, Ending, EndState, Observation, Split, Task, Trajectory, Verdict
 
@@ -213,6 +213,8 @@ def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
             chosen.append(task)
         if len(chosen) == count:
             break
+    if not suite.size(split):
+        raise no_tasks(suite, split)
     if not chosen:
         raise TaskError(
             f"no {split} task of {suite.name} is done in {limit} step(s)",

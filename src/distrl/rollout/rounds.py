@@ -156,7 +156,7 @@ class LockStep:
         turn: asyncio.Future[None] = loop.create_future()
         self._asking.append(turn)
         if self._alarm is None:
-            self._alarm = asyncio.create_task(self._ring(), name="deadline of a lock-step")
+            self._alarm = asyncio.create_task(self._expire(), name="deadline of a lock-step")
         # Not at once: the last to ask would reach the batcher before the others, and have a batch to itself.
         loop.call_soon(self._go_if_all_ask)
         try:
@@ -178,7 +178,7 @@ class LockStep:
             if not turn.done():
                 turn.set_result(None)
 
-    async def _ring(self) -> None:
+    async def _expire(self) -> None:
         await self._sleep(self._patience_s)
         self._alarm = None
         self._tell_late(self._playing - len(self._asking))

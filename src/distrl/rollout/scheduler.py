@@ -10,7 +10,7 @@ import msgspec
 
 from distrl.config.schema import Config
 from distrl.errors import TaskError
-from distrl.tasks.base import RenamesTasks, Suite
+from distrl.tasks.base import RenamesTasks, Suite, no_tasks
 from distrl.types import Split, Task
 
 RATE_VERSIONS = 8
@@ -56,11 +56,7 @@ class TaskFeed:
     def _draw(self) -> Task:
         size, limit = self._suite.size(self._split), self._portion.max_oracle_steps
         if not size:
-            raise TaskError(
-                f"{self._suite.name} has no {self._split} tasks",
-                expected="tasks in all of train, tune and test",
-                fix="give the suite some: evaluations before and after a run play test tasks, those on the way tune tasks",
-            )
+            raise no_tasks(self._suite, self._split)
         for _ in range(2 * size):  # what is left of this round, and a whole one
             if not self._order:
                 self._order = self._random.sample(range(size), size)

@@ -41,7 +41,7 @@ from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, Vers
 from distrl.rollout.threads import beside
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.transport.base import EpisodeSink, EventSink
-from distrl.types import Ending, Observation, Trajectory
+from distrl.types import Ending, Observation, Trajectory, Verdict
 
 HELD_BACK_POLL_S = 0.02
 """How long a worker that may start nothing waits before it asks again, once for all its devices."""
@@ -384,9 +384,12 @@ class Worker:
     async def _judge_and_keep(self, trajectory: Trajectory, claim: Claim) -> None:
         parts = self._parts
         picture = parts.frames.get if parts.frames is not None else None
-        attempt = attempt_of(trajectory, picture=picture)
-        verdict = await judge_attempt(parts.judge, attempt, deadline_s=parts.judge_deadline_s)
-        if not verdict.known and not trajectory.ending.is_error and not self._was_cut(trajectory):
+        if was_cut := self._was_cut(trajectory):
+            verdict = Verdict(outcome="unknown", reason="the end of the worker cut it off")
+        else:
+            attempt = attempt_of(trajectory, picture=picture)
+            verdict = await judge_attempt(parts.judge, attempt, deadline_s=parts.judge_deadline_s)
+        if not verdict.known and not trajectory.ending.is_error and not was_cut:
             self.counts.unjudged += 1
             parts.log.write("unjudged", id=trajectory.id, why=verdict.reason)
         judged = replace(with_verdict(trajectory, verdict), worker=parts.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.runtime.spools import left_spools, prepare_spools
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import HeartbeatWriter
+from distrl.transport.base import EventSink
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
@@ -39,7 +41,7 @@ class _Stop:
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor, which then asks the roles
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so is the end of its terminal
-        _handle_stop_signals()
+        _end_with_supervisor()
         self._check_orphaned()  # it may have ended before
 
     def stopping(self) -> bool:
@@ -59,10 +61,23 @@ class _Stop:
             end_group()
 
 
-def _handle_stop_signals() -> None:
+def _end_with_supervisor() -> None:
     """Have the kernel send SIGTERM once the supervisor is gone, however it ended; elsewhere than on Linux, roles look themselves."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class WarningLog(logging.Handler):
+    """Writes warnings of the package, and of plug-ins that log under its name, into the role's log as `warning`."""
+
+    def __init__(self, log: EventSink) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one; what was written as an event is one already."""
+        if not record.name.startswith("distrl.events"):
+            self._log.write("warning", logger=record.name, text=record.getMessage()[:2000])
 
 
 def end_group() -> None:
@@ -83,6 +98,7 @@ def main(argv: list[str]) -> int:
             lock = take(run.lock(given.role), wait_s=PREDECESSOR_S, what=f"{given.role} of {run.path}")
             context = make_context(given.role, run, stop, given.spools or prepare_spools(run))
             stop.is_starting = lambda: context.heartbeat.is_starting
+            logging.getLogger("distrl").addHandler(WarningLog(context.log))
             context.heartbeat.starting("loading its libraries")
             run_role(context)
             context.heartbeat.stopped("finished")

@@ -80,6 +80,8 @@ class Session:
         self._collecting_since_s: float | None = None
         self._lacking_since_s: float | None = None
         """Since when no worker has a device; None: one has, or nobody knows yet."""
+        self._given_up: DeviceError | None = None
+        """Why collecting ended before its budget was used up."""
         self._device_times_s: tuple[float, float] | None = None
         self._phase = "starting"
         self._saved_s = self._counted_s = 0.0
@@ -102,7 +104,7 @@ class Session:
                 self._log.write("session")
                 self._gpu = GpuMeter(self._note_gpu) if uses_gpu(self._config) else None
                 self._run_roles()
-                return summarise(
+                summary = summarise(
                     self._run,
                     self._config,
                     self.budget(),
@@ -111,6 +113,9 @@ class Session:
                     cut_off=self._missing(),
                     gpu_utilisation=self._gpu_utilisation,
                 )
+                if self._given_up is not None:
+                    raise self._given_up
+                return summary
         finally:
             if self._gpu is not None:
                 self._gpu.close()
@@ -187,9 +192,9 @@ class Session:
 
     def _collect(self) -> None:
         self._phase = "warming up"
-        while not self.interrupted and not self._over():
+        while not self.interrupted and not self._over() and self._given_up is None:
             self._count_time()
-            self._refuse_to_wait_longer()
+            self._given_up = self._waited_too_long()
             self._turn()
         self._device_times_s = self._device_times()
         self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
@@ -205,16 +210,17 @@ class Session:
             self._collect_s, self._collecting_since_s = self._collected_s(), None
             self._phase = "waiting for devices"
 
-    def _refuse_to_wait_longer(self) -> None:
-        """Raise where no worker has had a device for `runtime.no_devices_s`."""
+    def _waited_too_long(self) -> DeviceError | None:
+        """The error of a run whose workers have had no device for `runtime.no_devices_s`; None: there is none."""
         limit_s, lacking = self._config.runtime.no_devices_s, self._all_lack_devices()
         self._lacking_since_s = (self._lacking_since_s or self._clock()) if lacking else None
-        if limit_s and self._lacking_since_s is not None and self._clock() - self._lacking_since_s > limit_s:
-            raise DeviceError(
-                f"no worker has had a device for {limit_s:g} s (runtime.no_devices_s)",
-                expected="at least one device that answers",
-                fix=f"read {self._run.logs}/worker-0.jsonl, bring the devices back, then `distrl train --resume {self._run.path}`",
-            )
+        if not limit_s or self._lacking_since_s is None or self._clock() - self._lacking_since_s <= limit_s:
+            return None
+        return DeviceError(
+            f"no worker has had a device for {limit_s:g} s (runtime.no_devices_s)",
+            expected="at least one device that answers",
+            fix=f"read {self._run.logs}/worker-0.jsonl, bring the devices back, then `distrl train --resume {self._run.path}`",
+        )
 
     def _replace_results(self) -> None:
         """Remove what an earlier session came to: from now on it is out of date."""

@@ -19,6 +19,11 @@ REMOTE_CODE = "policy.vlm.trust_remote_code"
 PYTHON = "Python code that would run with your rights"
 OTHERS = {
     "devices.android.adb": "a program that would run with your rights",
+    "devices.android.host": "an adb server that is not on this machine",
+    "devices.android.logcat": "a folder that would be written to",
+    "tasks.list.clear": "data that would be deleted on your phones",
+    "tasks.list.settings": "settings that would be changed on your phones",
+    "tasks.list.open": "what would be opened on your phones",
     "devices.android.emulator.sdk": "programs that would run with your rights",
     "devices.android.emulator.arguments": "arguments of a program that would run with your rights",
     "judge.model.url": "an address that screens and your API key would be sent to",

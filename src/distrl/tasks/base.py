@@ -91,6 +91,16 @@ def check_index(suite: Suite, split: Split, index: int) -> None:
         raise TaskError(f"{suite.name} has no {split} task {index}", expected=f"0 to {size - 1}", fix=fix)
 
 
+def no_tasks(suite: Suite, split: Split) -> TaskError:
+    """The error of a split without tasks."""
+    return TaskError(
+        f"{suite.name} has no {split} tasks",
+        expected="tasks in all of train, tune and test",
+        fix="give the suite some: evaluations before and after a run play test tasks, those on the way tune tasks; "
+        "with --evaluation.every_s 0 there are none on the way",
+    )
+
+
 def split_of(instruction: str) -> Split:
     """Where an instruction belongs: a function of its text alone, so that no text is in two splits."""
     digest = blake2b(instruction.casefold().encode(), digest_size=4).digest()

@@ -167,8 +167,15 @@ def read_list(path: Path, format: str = "auto") -> list[ListedTask]:
     for number, line in enumerate(_lines(path), 1):
         place = f"{path}:{number}"
         listed = parse(line, place)
-        if listed is not None:
-            found.setdefault(_same(listed), _checked(listed, place))
+        if listed is None:
+            continue
+        first = found.setdefault(_same(listed), _checked(listed, place))
+        if msgspec.structs.replace(listed, instruction=first.instruction) != first:
+            raise TaskError(
+                f"{place} says {listed.instruction[:80]!r} once more, with another setup, check or limit",
+                expected="each instruction once in a file",
+                fix="word one of the two otherwise",
+            )
     if not found:
         raise TaskError(
             f"{path} holds no instructions", expected="one a line", fix="another file, or write some into it"

@@ -300,6 +300,7 @@ def test_a_run_whose_devices_do_not_come_back_ends_with_the_fix(tmp_path: Path) 
     with pytest.raises(DeviceError, match="no worker has had a device for 600 s") as caught:
         scene.session().train()
     assert "--resume" in str(caught.value)
+    assert scene.run.summary.exists(), "what was learnt is saved and summed up first"
     assert 1620.0 < scene.runtime.now_s < 1640.0
 
 

@@ -247,3 +247,11 @@ def test_the_list_needs_a_file_and_its_table_needs_the_list() -> None:
         suite("list")
     with pytest.raises(ConfigError, match=r"tasks\.list\.path is read by list alone, and tasks\.suite is sim-start"):
         load_config(None, {"tasks.list.path": "a.txt"})
+
+
+def test_an_instruction_that_comes_twice_is_one_task_unless_it_is_meant_otherwise(tmp_path: Path) -> None:
+    same = '{"instruction": "Open maps"}\n{"instruction": "open MAPS"}\n'
+    assert [one.instruction for one in read_list(Path(write(tmp_path / "a.jsonl", same)))] == ["Open maps"]
+    other = '{"instruction": "Open maps"}\n{"instruction": "open MAPS", "max_steps": 5}\n'
+    with pytest.raises(TaskError, match=r"b\.jsonl:2 says 'open MAPS' once more, with another setup, check or limit"):
+        read_list(Path(write(tmp_path / "b.jsonl", other)))

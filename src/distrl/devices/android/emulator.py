@@ -3,8 +3,8 @@
 What was promised is checked by doing: an emulator is up once it has answered `getprop sys.boot_completed` and sent a whole
 picture. Several processes may use one emulator in turn, under the leases of its name. Locked files in the user's Android
 folder say who does: a port pair and the start of an AVD belong to one process, and the last who closes an emulator stops it.
-Only what distrl has started is ever stopped, and only under the process number that was recorded then; it also ends with
-the process that started it, unless it was started to be kept.
+Only what distrl has started is ever stopped, and only under the process number that was recorded then; it also ends once all
+processes that use it are gone, however they ended, unless it was started to be kept.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from distrl.config.kinds import AndroidConfig, AvdName
 from distrl.devices.android import console
 from distrl.devices.android.adb import LOCAL_HOSTS, Adb, AdbConfig
 from distrl.devices.android.records import (
+    GUARDIAN,
     Running,
     began_of,
     is_free,
@@ -53,14 +54,9 @@ OFFLINE_S = 10.0
 """How long adb may call an emulator offline before it is told to reconnect; one that boots is offline for a while."""
 KILL_S, TERM_S, GONE_S = 4.0, 3.0, 2.0
 """What an emulator may take over `kill` on its console, SIGTERM and SIGKILL: less than a device has to close, in all."""
+TELL_S = 5.0
+"""For the adb server to be told of an emulator."""
 LOG_LINES = 6
-ENDS_WITH_US = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
-"""Has the kernel send SIGTERM once the process that started it is gone (PR_SET_PDEATHSIG), then becomes the emulator."""
 SNAPSHOT_LINE = re.compile(r"^\S+\s+(\S+)\s+.*\d{4}-\d\d-\d\d ")
 CAUSES = {  # what its log says: what it means, and the fix
     r"multiple emulators with the same avd": (
@@ -119,6 +115,11 @@ class Emulator:
         except (OSError, msgspec.DecodeError):
             return None
         return record if record.is_alive else None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this very object has started it."""
+        return self._process is not None
 
     # starting
 
@@ -197,8 +198,7 @@ class Emulator:
         words += ["-no-snapshot-load"] if cold else ["-snapshot", settings.snapshot]
         words += ["-memory", str(settings.memory_mb)] if settings.memory_mb else []
         words += ["-cores", str(settings.cores)] if settings.cores else []
-        tied = [sys.executable, "-E", "-S", "-c", ENDS_WITH_US, str(os.getpid())]
-        tied = tied if sys.platform == "linux" and not keep else []
+        tied = [] if keep else [sys.executable, "-E", "-S", "-c", GUARDIAN, str(self._users)]
         # The emulator itself tells this adb server that it is there.
         environment = {**sdk.environment, "ANDROID_ADB_SERVER_PORT": str(self._adb.config.address[1])}
         with self._log.open("wb") as log:
@@ -377,8 +377,7 @@ class Emulator:
     async def _use(self) -> None:
         if self._in_use >= 0:
             return
-        path = self._files / f"{self.avd}.users"
-        self._in_use = await self._taken(lambda: lock(path, shared=True), "whoever stops it to be done")
+        self._in_use = await self._taken(lambda: lock(self._users, shared=True), "whoever stops it to be done")
 
     @asynccontextmanager
     async def _sole_starter(self) -> AsyncIterator[None]:
@@ -405,6 +404,11 @@ class Emulator:
         if self._claimed >= 0:
             os.close(self._claimed)
             self._claimed = -1
+
+    @property
+    def _users(self) -> Path:
+        """Locked by every process that uses this emulator, together."""
+        return self._files / f"{self.avd}.users"
 
     # what went wrong
 
@@ -486,11 +490,9 @@ async def avd_of(port: int) -> str:
 async def tell_adb(config: AdbConfig, port: int) -> None:
     """Tell the adb server that an emulator has this console port; it looks for those up to 5584 by itself, but not at once."""
     request = f"host:emulator:{port + 1}".encode()
-    try:
-        _, writer = await asyncio.open_connection(*config.address)
-    except OSError:
-        return  # the server went away: the next call to it says so
-    writer.write(b"%04x" % len(request) + request)
-    with suppress(OSError):
-        await writer.drain()
-    writer.close()
+    with suppress(OSError, TimeoutError):  # where the server is gone, the next call to it says so
+        async with asyncio.timeout(TELL_S):
+            _, writer = await asyncio.open_connection(*config.address)
+            writer.write(b"%04x" % len(request) + request)
+            await writer.drain()
+            writer.close()

@@ -20,6 +20,23 @@ import msgspec
 from distrl.devices.android.console import LOCAL
 from distrl.errors import DeviceError
 
+GUARDIAN = """
+import fcntl, subprocess, sys, time
+users, emulator = open(sys.argv[1]), subprocess.Popen(sys.argv[2:])
+while emulator.poll() is None:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        time.sleep(0.5)
+try:
+    emulator.terminate()
+    sys.exit(emulator.wait(10))
+finally:
+    emulator.kill()
+"""
+"""Starts the emulator and ends it once no process uses it any more, however the last one ended: users share a lock."""
+
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """An emulator that distrl has started, as it is recorded for other processes."""

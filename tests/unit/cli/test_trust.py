@@ -87,8 +87,9 @@ def test_an_entry_points_name_counts_as_code_too(tmp_path: Path, capsys: pytest.
 def test_programs_and_addresses_that_a_run_names_need_as_much_trust(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kind = {"devices.kind": "android"} if key.startswith("devices.android.") else {"judge.kind": "model"}
-    value = "http://192.0.2.1/v1" if key.endswith("url") else "./strange"
+    kinds = {"devices": {"devices.kind": "android"}, "judge": {"judge.kind": "model"}, "tasks": {"tasks.suite": "list"}}
+    kind = kinds[key.partition(".")[0]]
+    value = {"judge.model.url": "http://192.0.2.1/v1", "devices.android.host": "192.0.2.1"}.get(key, "./strange")
     run = a_run(tmp_path, {**kind, key: value})
     for command in commands(run, tmp_path / "out"):
         assert main(command) == 2

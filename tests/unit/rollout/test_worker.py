@@ -172,7 +172,7 @@ def test_what_the_end_of_the_worker_cut_is_unknown_and_no_failure_of_the_judge(t
     parts = make_parts(tmp_path, ScriptedPolicy(), Published(), [OddPhone("perform", 4, hang)])
     worker = run(parts, lambda worker: parts.batcher.num_decisions == 4)
     (found,) = kept_by(parts).trajectories
-    assert found.verdict == Verdict(outcome="unknown", reason="the phone did not tell how it was left")
+    assert found.verdict == Verdict(outcome="unknown", reason="the end of the worker cut it off")
     assert (worker.counts.unjudged, logged(tmp_path, "unjudged")) == (0, [])
 
 

@@ -164,7 +164,7 @@ def test_one_that_was_killed_is_started_again(home: Path, server: AdbConfig) -> 
         device = AndroidDevice("a", settings, adb, emulator=Emulator("a", settings, adb))
         await device.reset(a_task())
         (record,) = records()
-        os.kill(record.pid, signal.SIGKILL)
+        os.killpg(record.pid, signal.SIGKILL)
         with pytest.raises(DeviceLost):
             await device.capture(screenshot=True)
         await device.restart()

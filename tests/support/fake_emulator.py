@@ -108,9 +108,17 @@ def emulate(words: list[str]) -> int:
     return _run(options, folder, behaviour)
 
 
+def _runs(pid: str) -> bool:
+    """Whether this process is there and has not ended; one that nobody has reaped yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def _run(options: dict[str, str], folder: Path, behaviour: dict[str, Any]) -> int:
     lock = folder / "hardware-qemu.ini.lock"
-    if lock.exists() and Path(f"/proc/{lock.read_text()}").exists():
+    if lock.exists() and _runs(lock.read_text()):
         print("ERROR   | Running multiple emulators with the same AVD is an experimental feature.", flush=True)
         return 1
     lock.write_text(str(os.getpid()))

@@ -21,8 +21,9 @@ from distrl.devices.android.console import LOCAL
 from distrl.errors import DeviceError
 
 GUARDIAN = """
-import fcntl, subprocess, sys, time
-users, emulator = open(sys.argv[1]), subprocess.Popen(sys.argv[2:])
+import ctypes, fcntl, subprocess, sys, time
+tie = (lambda: ctypes.CDLL(None).prctl(1, 15)) if sys.platform == "linux" else None
+users, emulator = open(sys.argv[1]), subprocess.Popen(sys.argv[2:], preexec_fn=tie)
 while emulator.poll() is None:
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +36,8 @@ try:
 finally:
     emulator.kill()
 """
-"""Starts the emulator and ends it once no process uses it any more, however the last one ended: users share a lock."""
+"""Starts the emulator and ends it once no process uses it any more, however the last one ended: users share a lock. On Linux
+the emulator is sent SIGTERM where the guardian itself is killed (PR_SET_PDEATHSIG)."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):

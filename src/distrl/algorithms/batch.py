@@ -52,6 +52,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     last_value: float
     example: bool = False
     """Something to imitate that was no attempt at this instruction: a failure under another name, or a demonstration."""
+    versions: tuple[int, ...] = ()
+    """The version that chose each step."""
 
     @property
     def num_steps(self) -> int:
@@ -91,6 +93,7 @@ def prepare(trajectory: Trajectory, policy: Policy[Any], *, filter_noops: bool =
         policy_mask_T=~noop_steps(trajectory) if filter_noops else np.ones(len(steps), np.bool_),
         last_value=trajectory.last_value,
         example=example,
+        versions=tuple(step.version for step in steps),
     )
 
 

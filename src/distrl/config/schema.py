@@ -255,6 +255,8 @@ class LearnerConfig(Section, frozen=True):
     """Learning-rate decay: last share of the run's budget (`run.minutes` or `run.episodes`) over which it falls linearly to 0; 0: none."""
     ema_updates: CountOrNone = 100
     """A run ends with the exponential moving average (EMA) of its weights over about so many last updates, and over a fifth of all updates at most; workers act with the newest all the while; 0: it ends with the newest."""
+    agreement_steps: FewOrNone = 4
+    """Steps of every batch on which the learner recomputes, with the weights of the version that acted, what the worker recorded, and raises an alarm where they differ; not at a sampling temperature other than 1; 0: none."""
     publish_every_s: Seconds = 4.0
     """How often a new version goes to the workers."""
     checkpoint_every_s: Seconds = 20.0

@@ -19,6 +19,7 @@ from distrl.algorithms.batch import Episode, Groups
 from distrl.config.schema import Config
 from distrl.errors import DistrlError, StoreError
 from distrl.experience.replay import Replay, Sample
+from distrl.learner.agreement import Agreement
 from distrl.learner.checkpoint import (
     Checkpoint,
     LearnerState,
@@ -73,6 +74,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     report: Reporter
     skipped_episode: Callable[[str, str], None] = lambda episode, why: None
     """Hears which trajectory was skipped, and why."""
+    disagreed: Callable[[str], None] = lambda why: None
+    """Hears when workers and learner begin to disagree about recorded decisions, and when they agree again."""
     collected_s: Callable[[], float] = lambda: 0.0
     """How long the run has been collecting, over all its sessions: what `run.minutes` limits."""
     clock: Callable[[], float] = time.monotonic
@@ -89,6 +92,9 @@ class Learner:
         self._groups = Groups(config.rollout.group_size)
         self.updater = Updater(parts.policy, parts.algorithm, config, self._groups)
         self.ema = EmaWeights(parts.policy.network, window=config.learner.ema_updates)
+        # A log-probability is recorded at the temperature of sampling and recomputed at 1.
+        checked = config.learner.agreement_steps if config.rollout.temperature == 1.0 else 0
+        self.agreement = Agreement(parts.policy, num_steps=checked, tell=parts.disagreed)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
@@ -234,6 +240,7 @@ class Learner:
         config, algorithm = self._parts.config, self._parts.algorithm
         samples = algorithm.sample(self._replay, config.learner.batch_trajectories)
         used = budget_share(config.run, collected_s=self._parts.collected_s(), episodes=self.episodes)
+        agreement = self.agreement.check(samples)
         done = self.updater.update(samples, updates=self.updates, used=used)
         self.updates += 1
         if isinstance(done, SkippedUpdate):
@@ -243,8 +250,9 @@ class Learner:
         loss, norm = done
         for sample, priority in zip(samples, _priorities(algorithm, loss, samples), strict=True):
             self._replay.refresh(sample.id, priority)
-        check_free(loss.metrics, {"gradient_norm"})
-        self._parts.report.measured(loss.losses, {**loss.metrics, "gradient_norm": norm})
+        own = {**agreement, "gradient_norm": norm}
+        check_free(loss.metrics, own.keys())
+        self._parts.report.measured(loss.losses, {**loss.metrics, **own})
 
     # what others see
 
@@ -273,6 +281,7 @@ class Learner:
             version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()
         )  # fmt: skip
         self._parts.weights.publish(self._parts.policy, version)
+        self.agreement.published(self.version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
         self._round.begin()

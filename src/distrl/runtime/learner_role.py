@@ -37,6 +37,7 @@ def learn(context: RoleContext) -> None:
         checkpoints=transport.checkpoints,
         report=report,
         skipped_episode=lambda episode, why: context.log.write("skipped_episode", id=episode, why=why),
+        disagreed=lambda why: context.log.write("disagreement", why=why),
         collected_s=transport.collected_s,
     )
     log_notices(parts.policy, context.log)
@@ -199,6 +200,7 @@ class LearnerReporter:
                 "data/relabelled": learner.data.relabelled,
                 "data/unjudged": learner.data.unjudged,
                 "data/unreadable": learner.unreadable,
+                "agreement/alarm": float(learner.agreement.alarm),
                 **learner.skipped_counters,
             }
         )

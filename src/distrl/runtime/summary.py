@@ -210,7 +210,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[str]
     """What the roles do otherwise than their settings ask, each once, and how many episodes have no verdict."""
     troubles: list[str]
-    """The last deaths of roles and losses of devices, newest last."""
+    """The last deaths of roles, losses of devices and disagreements between workers and learner, newest last."""
 
 
 def read_status(run: RunFolder, *, now_s: float, clock: Callable[[], float] = time.monotonic) -> RunStatus:
@@ -323,6 +323,9 @@ def _troubles(run: RunFolder) -> list[str]:
     found = [
         (float(event["time_s"]), f"{event['role']} died: {event['why']}")
         for event in events_of(run.log("supervisor"), "died", "role", "why")
+    ]
+    found += [
+        (float(event["time_s"]), str(event["why"])) for event in events_of(run.log("learner"), "disagreement", "why")
     ]
     for path in run.logs.glob("worker-*.jsonl"):
         found += [

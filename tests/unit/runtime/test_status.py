@@ -302,3 +302,8 @@ def test_the_last_troubles_are_told_in_order(run: RunFolder) -> None:
     status = read_status(run, now_s=0.0)
     assert status.troubles == ["worker-0/phone-1 lost: crash", "learner died: killed by SIGKILL"]
     assert status.roles[0].restarts == 1
+
+
+def test_a_disagreement_between_workers_and_learner_is_a_trouble(run: RunFolder) -> None:
+    EventLog(run.log("learner")).write("disagreement", why="worker and learner disagree about decisions of version 3")
+    assert read_status(run, now_s=0.0).troubles == ["worker and learner disagree about decisions of version 3"]

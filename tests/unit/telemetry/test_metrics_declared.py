@@ -89,6 +89,7 @@ def learner_reports(folder: Path, algorithm: str) -> set[str]:
         )
     )
     report.attach(learner)
+    learner.publish()
     learner.take_in(limit=3)
     learner.updates = METRICS_EVERY_UPDATES - 1
     learner.update()

@@ -50,7 +50,8 @@ def evaluate(
     `trust_code` lets code run that the settings in the folder name: plug-ins, or code beside a model.
     """
     need_training_packages()
-    from distrl.runtime.playing import TaskChoice, evaluate_source, find_source
+    from distrl.runtime.playing import evaluate_source
+    from distrl.runtime.source import TaskChoice, find_source
 
     choice = TaskChoice(suite=suite, split=split, max_oracle_steps=max_oracle_steps)
     base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
@@ -68,7 +69,8 @@ def load_policy(
 ) -> TrainedPolicy:
     """The policy of a run (its newest version), of one of its checkpoints, or of an export."""
     need_training_packages()
-    from distrl.runtime.playing import find_source, load
+    from distrl.runtime.playing import load
+    from distrl.runtime.source import find_source
 
     base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
     with read_errors(Path(source)):

@@ -26,8 +26,8 @@ from distrl.experience.replay import Sample
 from distrl.policies.base import Policy
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode
 from distrl.runtime.factory import make_algorithm, make_devices, make_policy
-from distrl.runtime.playing import TaskChoice, with_tasks
 from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.source import TaskChoice, with_tasks
 from distrl.tasks.base import SPLITS, find_suite, refuse_overlap, tasks_of
 from distrl.tasks.judges import find_judge, judge_attempt
 from distrl.telemetry.events import read_events

@@ -54,12 +54,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> Report:
-    from distrl.runtime.factory import prepare_torch
-    from distrl.runtime.playing import TaskChoice, evaluate_source, find_source
+    from distrl.runtime.source import TaskChoice, find_source
 
     choice = TaskChoice(suite=args.suite, split=args.split, max_oracle_steps=args.max_oracle_steps)
     source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
     need_model_packages(source.config)
+    from distrl.runtime.factory import prepare_torch
+    from distrl.runtime.playing import evaluate_source
+
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
     return evaluate_source(source, args.episodes, done=_counter(), notice=_notice)

@@ -39,14 +39,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     need_training_packages()
     from distrl.cli.main import print_json
-    from distrl.runtime.factory import make_policy, prepare_torch
-    from distrl.runtime.trained import load_weights, locate
+    from distrl.runtime.source import locate, newest_version
 
     _refuse_taken(args.out)
     folder, checkpoint = locate(args.run)
     config = _on_the_cpu(trusted_config(folder, trusted=args.trust_code))
     need_model_packages(config)
     form = _form(config, merged=args.merged, adapter=args.adapter)
+    if checkpoint is None:
+        newest_version(folder)
+    from distrl.runtime.factory import make_policy, prepare_torch
+    from distrl.runtime.playing import load_weights
+
     prepare_torch()
     policy = make_policy(config)
     version = load_weights(policy, folder, checkpoint)

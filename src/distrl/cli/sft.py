@@ -49,11 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     need_training_packages()
     from distrl.cli.main import print_json
-    from distrl.runtime.factory import make_policy, prepare_torch
-    from distrl.runtime.placement import placement_notices
     from distrl.runtime.run_folder import create_run, open_run
 
     sources = [open_run(path) for path in args.data]
+    from distrl.runtime.factory import make_policy, prepare_torch
+    from distrl.runtime.placement import placement_notices
+
     skipped = _skipped_of(sources)
     found = _successes(sources, skipped)
     folder, config = _open(args)

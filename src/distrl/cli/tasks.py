@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -17,6 +18,7 @@ from distrl.errors import DistrlError, TaskError, closest, raised_as
 from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import solve
+from distrl.tasks.sim.templates import SimSuite
 from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
 EXAMPLES = 3
@@ -214,15 +216,22 @@ def _examples(name: str) -> list[tuple[str, Task]]:
             fix=f"distrl tasks list --suite {name}",
         )
     for suite_name, each in _usable_suites()[0].items():
-        found = [(suite_name, task) for task in tasks_of(each, "test") if task.template == name]
-        if found:
-            return found[:EXAMPLES]
+        if name in _names_in(each):
+            of_it = (task for task in tasks_of(each, "test") if task.template == name)
+            return [(suite_name, task) for task in islice(of_it, EXAMPLES)]
     known = closest(name, _template_names())
     raise TaskError(f"no template or task is called {name!r}", expected=known, fix="distrl tasks list")
 
 
 def _template_names() -> set[str]:
-    return {task.template for each in _usable_suites()[0].values() for task in tasks_of(each, "test")}
+    return {name for each in _usable_suites()[0].values() for name in _names_in(each)}
+
+
+def _names_in(suite: Suite) -> set[str]:
+    """The templates of a suite that its test split has; one of the simulator's knows them without drawing a task."""
+    if isinstance(suite, SimSuite):
+        return {template.name for template in suite.templates}
+    return {task.template for task in tasks_of(suite, "test")}
 
 
 def _print_task(task: Task) -> None:

@@ -15,7 +15,7 @@ from distrl.types import Verdict
 
 if TYPE_CHECKING:
     from distrl.evaluation.playback import Playback
-    from distrl.runtime.playing import Source
+    from distrl.runtime.source import Source
     from distrl.types import Decision, Observation, Task
 
 SEEN = 6
@@ -69,14 +69,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from distrl.cli.main import print_json
-    from distrl.runtime.factory import prepare_torch
-    from distrl.runtime.playing import TaskChoice, find_source
+    from distrl.runtime.source import TaskChoice, find_source
 
     _check(args)
     suite = _suite_of(args.task) if args.suite is None else args.suite
     choice = TaskChoice(suite=suite, split=args.split)
     source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
     outputs = _outputs(source, args)
+    from distrl.runtime.factory import prepare_torch
+
     tasks = _tasks(source, args)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()

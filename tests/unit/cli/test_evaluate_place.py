@@ -9,9 +9,9 @@ import pytest
 
 from distrl.config.schema import Config
 from distrl.errors import StoreError
-from distrl.runtime.playing import choose_tasks, on_this_machine
+from distrl.runtime.playing import choose_tasks
 from distrl.runtime.run_folder import create_run
-from distrl.runtime.trained import locate
+from distrl.runtime.source import locate, on_this_machine
 from distrl.transport.files import MANIFEST
 from support.pixels import pixel_config
 

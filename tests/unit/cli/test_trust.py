@@ -15,10 +15,13 @@ from distrl.cli import sft
 from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.errors import UsageError
+from distrl.runtime.factory import make_policy
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, create_run
 from distrl.runtime.trust import OTHERS, code_of
+from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Value
+from support.learners import make_version
 
 STRANGE = "raise SystemExit('the code of a stranger has run')\n"
 SETTINGS: dict[str, dict[str, Value]] = {
@@ -51,6 +54,13 @@ def a_run(root: Path, settings: dict[str, Value]) -> RunFolder:
     config = load_config(None, {"run.root": str(root / "runs"), **settings})
     run = create_run(config, now=datetime(2026, 5, 4))
     adopt(run, config)
+    return run
+
+
+def publish(run: RunFolder) -> RunFolder:
+    """The run with weights of a policy, which it does not name."""
+    weights = WeightsFolder(run.weights)
+    weights.publish(make_policy(load_config(None, {"policy.pointer.width": 16})), make_version(0))
     return run
 
 
@@ -116,7 +126,7 @@ def test_a_sink_that_the_users_own_flag_replaces_is_not_held_against_the_run(
 
 
 def test_with_the_flag_the_code_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = a_run(tmp_path, SETTINGS["policy.kind"])
+    run = publish(a_run(tmp_path, SETTINGS["policy.kind"]))
     for command in commands(run, tmp_path / "out"):
         assert main([*command, "--trust-code"]) == 2
         assert "raised SystemExit: the code of a stranger has run" in capsys.readouterr().err
@@ -150,7 +160,7 @@ def test_ones_own_file_and_flags_need_no_flag_of_trust(tmp_path: Path, capsys: p
 
 
 def test_a_module_in_the_runs_own_folder_is_not_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = a_run(tmp_path, {"policy.kind": "inside:Thing"})
+    run = publish(a_run(tmp_path, {"policy.kind": "inside:Thing"}))
     (run.path / "inside.py").write_text(STRANGE)
     assert main(["evaluate", str(run.path), "--trust-code"]) == 2
     assert "there is no module 'inside'" in capsys.readouterr().err

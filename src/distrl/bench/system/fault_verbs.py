@@ -53,6 +53,7 @@ PRELOADED = (
     "distrl.learner.loop",
     "distrl.pretraining.cloning",
     "distrl.runtime.playing",
+    "distrl.runtime.source",
     "distrl.runtime.factory",
     "distrl.runtime.session",
     "distrl.runtime.summary",

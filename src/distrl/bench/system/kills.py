@@ -2,8 +2,8 @@
 
 Real `distrl train`s are started one after the other, as a user would. While one collects, random roles (workers, learner and
 evaluator; the supervisor restarts them) are ended with `kill -9` at random times, both from a seed. Nothing is restarted from
-here. Then the run finishes by itself, and its folder is audited: every acknowledged episode must be there once, and the
-learner must have read each episode exactly once.
+here. Once its workers have stopped, nothing more is killed. Then the run finishes by itself, and its folder is audited: every
+acknowledged episode must be there once, and the learner must have read each episode exactly once. There are as many runs as it takes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.files import CheckpointFolder, FileHeartbeats
 from distrl.types import Value
 
-KILLS, QUICK_KILLS = 200, 8
-"""In one run."""
-SEEDS, QUICK_SEEDS = 5, 1
-SECONDS_PER_KILL = 2.0
+KILLS, QUICK_KILLS = 1000, 8
+"""In all runs together."""
+KILLS_PER_RUN = 200
+"""At most: kills that wait for a role to come back may not fit into the run."""
+MOST_RUNS = 12
+SECONDS_PER_KILL = 3.0
 """Mean time between two kills: hardly longer than a role needs to restart on two cores."""
 START_S = 300.0
 """Longest wait for the first episodes."""
@@ -100,9 +102,14 @@ class _Kill(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> KillFigures:
     """Measure everything that `distrl bench kills` reports."""
-    seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
-    kills = QUICK_KILLS if options.quick else KILLS
-    return combine([measure(kills, seed) for seed in range(seeds)])
+    target, found = QUICK_KILLS if options.quick else KILLS, list[KillFigures]()
+    for seed in range(options.seeds or MOST_RUNS):
+        left = target - sum(one.kills for one in found)
+        if left <= 0:
+            break
+        found.append(measure(min(KILLS_PER_RUN, left), seed))
+        log_progress(f"run {seed + 1}: {msgspec.json.encode(found[-1]).decode()}")
+    return combine(found)
 
 
 def combine(found: list[KillFigures]) -> KillFigures:
@@ -160,11 +167,11 @@ class _RoleKiller:
         self.by_role: Counter[str] = Counter()
 
     def kill(self, kills: int) -> _RoleKiller:
-        """Kill this many roles, as long as the run goes on."""
+        """Kill this many roles, as long as the run collects."""
         started_s = time.monotonic()
         for time_s in sorted(self._random.uniform(0.0, self._span_s) for _ in range(kills)):
             while time.monotonic() - started_s < time_s or not self._kill_one():
-                if self._training.poll() is not None:
+                if self._training.poll() is not None or self._finishing():
                     return self
                 self._note_restarts()
                 time.sleep(POLL_S)
@@ -172,6 +179,10 @@ class _RoleKiller:
             self._note_restarts()
             time.sleep(POLL_S)
         return self
+
+    def _finishing(self) -> bool:
+        beats = [self._heartbeat(role) for role in self._roles if role.startswith("worker-")]
+        return any(beat is not None and beat.phase == "stopped" for beat in beats)
 
     def _kill_one(self) -> bool:
         """Kill one of the roles that have a heartbeat; False where there is none."""

@@ -207,14 +207,26 @@ def test_a_run_that_ends_before_its_first_episode_is_an_error(tmp_path: Path) ->
         kills._await_first_episode(ended, tmp_path)
 
 
-def test_every_seed_is_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_killed_once_the_workers_have_stopped(role: Role) -> None:
+    worker = Role(role.run, "worker-0")
+    worker.beat(phase="stopped")
+    found = killer_of(role).kill(5)
+    worker.end()
+    assert found.tally().by_role == {}
+    assert role.process.poll() is None
+
+
+def test_there_are_as_many_runs_as_the_kills_take(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
 
     def measure(number: int, seed: int) -> KillFigures:
         asked.append((number, seed))
-        return ONE
+        return replace(ONE, kills=min(number, 170))
 
     monkeypatch.setattr(kills, "measure", measure)
-    assert kills.run(BenchOptions(quick=True)) == ONE
+    assert kills.run(BenchOptions(quick=True)).kills == kills.QUICK_KILLS
+    assert asked == [(kills.QUICK_KILLS, 0)]
+    whole = kills.run(BenchOptions())
+    assert (whole.kills, whole.seeds) == (kills.KILLS, 6)
+    assert asked[1:] == [*((kills.KILLS_PER_RUN, seed) for seed in range(5)), (150, 5)]
     assert kills.run(BenchOptions(seeds=2)).seeds == 2
-    assert asked == [(kills.QUICK_KILLS, 0), (kills.KILLS, 0), (kills.KILLS, 1)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
+from typing import ClassVar
 
 LONGEST = 1500
 """Characters of each part of an error: input that is quoted may be of any length."""
@@ -51,10 +53,34 @@ class StoreBusy(StoreError):
     """A store that someone else keeps locked: it does not answer now and may do so later."""
 
 
+class LossCause(StrEnum):
+    """Why a device was lost, as far as that can be told. What is done about it goes by this."""
+
+    CRASH = "crash"
+    """Anything that is none of the others."""
+    LATE = "late"
+    """It missed a deadline: it hangs, or is slow."""
+    OFFLINE = "offline"
+    """The connection to it broke."""
+    GONE = "gone"
+    """It is not connected: unplugged, switched off or booting."""
+    DAMAGED = "damaged"
+    """What it sends is damaged."""
+    PERSON = "person"
+    """Somebody has to do something with it, such as unlock it."""
+    SERVER = "server"
+    """What stands between it and us does not answer, such as the adb server: nothing is known against the device."""
+
+
 class DeviceError(DistrlError):
     """A device that cannot do what it was asked."""
 
     exit_code = 3
+    usual_cause: ClassVar[LossCause] = LossCause.CRASH
+
+    def __init__(self, seen: str, *, expected: str = "", fix: str = "", cause: LossCause | None = None) -> None:
+        super().__init__(seen, expected=expected, fix=fix)
+        self.cause = cause or self.usual_cause
 
 
 class DeviceLost(DeviceError):
@@ -63,6 +89,8 @@ class DeviceLost(DeviceError):
 
 class CorruptFrame(DeviceError):
     """A screenshot that is no picture."""
+
+    usual_cause = LossCause.DAMAGED
 
 
 class RoleCrashed(DistrlError):

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import AdbConfig
 from distrl.devices.android.device import AndroidDevice
-from distrl.devices.pool import DevicePool, PoolLimits
+from distrl.devices.health import PoolLimits
+from distrl.devices.pool import DevicePool
 from distrl.devices.serve_sim.server import FAULTS, FaultSettings, ServedPhone
 from distrl.errors import DeviceError
 from distrl.rollout.episode import EpisodeTools, attempt_of, run_episode, with_verdict
@@ -39,7 +40,9 @@ def config() -> Iterator[AdbConfig]:
 def test_200_faults_cost_episodes_but_never_an_outcome(config: AdbConfig) -> None:
     async def run() -> None:
         async with connected(config, PHONES, faults=FAULTY) as (adb, phones):
-            limits = PoolLimits(restart_s=10.0, backoff_s=0.02, longest_backoff_s=0.2, quarantine_after=1000)
+            limits = PoolLimits(
+                restart_s=10.0, backoff_s=0.02, longest_backoff_s=0.2, quarantine_after=1000, absent_s=0.1
+            )
             settings = replace(SETTINGS, port=config.port)
             pool = DevicePool([AndroidDevice(phone.serial, settings, adb) for phone in phones], limits)
             async with asyncio.timeout(LIMIT_S):
@@ -71,7 +74,7 @@ async def _play(pool: DevicePool, phones: list[ServedPhone], number: int) -> lis
         except DeviceError:
             continue
         played = await run_episode(f"{index}", device, task, _tools(task), LIMITS)
-        pool.release(device, lost=played.lost)
+        pool.release(device, lost=played.lost, cause=played.cause)
         if played.trajectory is not None:
             verdict = await judge_attempt(AutoJudge(), attempt_of(played.trajectory), deadline_s=10.0)
             episodes.append(with_verdict(played.trajectory, verdict))

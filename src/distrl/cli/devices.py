@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from distrl.cli import emulators
+from distrl.cli import device_stats, emulators
 from distrl.cli.main import console, print_json, real_number, whole_number
 from distrl.config.load import load_config
 from distrl.config.schema import AndroidConfig
@@ -28,8 +28,9 @@ MOST_PIXELS = 10_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare `list`, `show`, `check`, `tap`, `emulators` and `serve-sim`."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|check|tap|emulators|serve-sim")
+    """Declare `list`, `show`, `check`, `tap`, `stats`, `emulators` and `serve-sim`."""
+    verbs = "list|show|check|tap|stats|emulators|serve-sim"
+    actions = parser.add_subparsers(dest="action", required=True, metavar=verbs)
     made = {
         "list": "the devices that adb knows, whatever their state",
         "show": "a screenshot with a box around each element",
@@ -49,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for each in parsers.values():
         each.add_argument("--config", type=Path, metavar="CONFIG.toml", help="take [devices.android] from this file")
         each.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    device_stats.configure(actions.add_parser("stats", help=device_stats.HELP, allow_abbrev=False))
     emulators.configure(actions.add_parser("emulators", help=emulators.HELP, allow_abbrev=False))
 
 
@@ -69,6 +71,8 @@ def _configure_serving(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
+    if args.action == "stats":
+        return device_stats.run(args)
     settings = load_config(args.config, {**args.overrides, "devices.kind": "android"}).devices.android
     if args.action == "list":
         return asyncio.run(_list(args, settings))

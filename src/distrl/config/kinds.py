@@ -185,6 +185,10 @@ class DevicesConfig(Section, frozen=True):
     """What the workers drive: sim (simulated phones), android (phones and emulators over ADB), an entry point or `package.module:attribute`."""
     per_worker: Few = 72
     """Devices that each worker process drives at once."""
+    spares: FewOrNone = 0
+    """Further devices of each worker that are used only while others are down or away."""
+    follow_s: SecondsOrNone = 5.0
+    """How often a worker looks for devices that have come since it started, such as a phone that was plugged in; 0: never. Simulated phones do not come or go."""
     sim: SimConfig = SimConfig()
     android: AndroidConfig = AndroidConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)

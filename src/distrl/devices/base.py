@@ -14,7 +14,7 @@ import msgspec
 
 from distrl import plugins
 from distrl.config.schema import DevicesConfig
-from distrl.errors import DeviceError
+from distrl.errors import DeviceError, LossCause
 from distrl.types import Action, DeviceEnd, Task, UiElement
 
 Clock = Callable[[], float]
@@ -40,6 +40,10 @@ class TimeScales(msgspec.Struct, frozen=True, kw_only=True):
     """Over a long episode; a longer one is truncated."""
     backoff_s: float = 0.5
     """Wait before the first restart after a loss. Doubles with each loss in a row, up to 60 times; quarantine lasts 240 times."""
+    absent_s: float = 2.0
+    """How often one that is not connected is looked for; 0: it is started here, so that being gone is a failure like any other."""
+    probe_s: float = 60.0
+    """A device with a `probe` that has been idle for so long is asked whether it is well."""
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +111,29 @@ class SavesState(Protocol):
 
     async def load_state(self, state: bytes) -> None:
         """Go back to what `save_state` gave, in the same task."""
+
+
+@runtime_checkable
+class Probes(Protocol):
+    """What a device may have besides: an answer to whether it is well, while no episode has it."""
+
+    async def probe(self) -> None:
+        """See that it answers, and change nothing on it; one of `DEVICE_FAULTS` where it does not."""
+
+
+@runtime_checkable
+class RestartsByCause(Protocol):
+    """What a device may have besides: a restart that depends on why it was lost."""
+
+    async def restart_after(self, cause: LossCause) -> None:
+        """As `restart`, which is then not called by a pool."""
+
+
+def cause_of(fault: BaseException) -> LossCause:
+    """Why a device was lost that raised this, one of `DEVICE_FAULTS`."""
+    if isinstance(fault, DeviceError):
+        return fault.cause
+    return LossCause.LATE if isinstance(fault, TimeoutError) else LossCause.OFFLINE
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.devices.base import Clock, Device, DeviceLeases
 from distrl.devices.pool import DevicePool
-from distrl.errors import DeviceError, TaskError
+from distrl.errors import DeviceError, LossCause, TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
 from distrl.rollout.deadlines import longest_attempt_s
@@ -142,12 +142,12 @@ async def _attempt(
         device = await supply.lease(pool)
         if device is None:
             return trajectory or nothing_played(id, task, why=f"no device for {supply.patience_s:g} s")
-        lost = "the evaluation broke off"
+        lost, cause = "the evaluation broke off", LossCause.CRASH
         try:
             played = await run_episode(id, device, task, tools, limits)
-            trajectory, lost = played.trajectory or trajectory, played.lost
+            trajectory, lost, cause = played.trajectory or trajectory, played.lost, played.cause
         finally:
-            pool.release(device, lost=lost)
+            pool.release(device, lost=lost, cause=cause)
         if not played.lost:
             break
     return trajectory or nothing_played(id, task)

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from distrl.devices.base import DEVICE_FAULTS, Capture, Clock, Device, Performed
+from distrl.devices.base import DEVICE_FAULTS, Capture, Clock, Device, Performed, cause_of
 from distrl.devices.calls import abandon_on_cancel
+from distrl.errors import LossCause
 from distrl.rollout.observing import ObservationBuilder
 from distrl.tasks.judges import LAST_SCREENS, Attempt
 from distrl.types import (
@@ -54,7 +55,9 @@ class BusyMeter:
 
     def __init__(self, clock: Clock, *, num_devices: int = 1) -> None:
         self._clock, self._num_devices = clock, num_devices
-        self._began_s: float | None = None
+        self._counted_s: float | None = None
+        """Up to when device time was counted; None: not begun."""
+        self._device_total_s = 0.0
         self._num_busy, self._since_s, self._total_s = 0, clock(), 0.0
 
     def busy_s(self) -> float:
@@ -66,11 +69,20 @@ class BusyMeter:
 
     def device_s(self) -> float:
         """Seconds since the first call to a device, once for each of the devices: what `busy_s` is a share of."""
-        return 0.0 if self._began_s is None else self._num_devices * (self._clock() - self._began_s)
+        if self._counted_s is not None:
+            now_s = self._clock()
+            self._device_total_s += self._num_devices * (now_s - self._counted_s)
+            self._counted_s = now_s
+        return self._device_total_s
+
+    def set_devices(self, count: int) -> None:
+        """From now on there are so many."""
+        self.device_s()
+        self._num_devices = count
 
     def __enter__(self) -> None:
         self.busy_s()
-        self._began_s = self._since_s if self._began_s is None else self._began_s
+        self._counted_s = self._since_s if self._counted_s is None else self._counted_s
         self._num_busy += 1
 
     def __exit__(self, *_: object) -> None:
@@ -104,6 +116,8 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     """Without a verdict; None where the attempt ended before its first step."""
     lost: str = ""
     """Why the device was lost; empty: it was not."""
+    cause: LossCause = LossCause.CRASH
+    """What kind of a loss it was."""
 
 
 async def run_episode(id: str, device: Device, task: Task, tools: EpisodeTools, limits: EpisodeLimits) -> Played:
@@ -113,16 +127,17 @@ async def run_episode(id: str, device: Device, task: Task, tools: EpisodeTools, 
     TIME_LIMIT: both keep the value of what was seen last, to be bootstrapped. A bug in the policy raises.
     """
     episode = _Episode(device, task, tools, limits)
-    lost, end = "", None
+    lost, cause, end = "", LossCause.CRASH, None
     try:
         ending = await episode.play()
         end = await episode.end_state()
     except _DeviceFault as fault:
         cut_by_stop = tools.stopping() and fault.late
-        lost = "" if cut_by_stop else fault.why
+        lost, cause = "" if cut_by_stop else fault.why, fault.cause
         ending = Ending.TIME_LIMIT if cut_by_stop else Ending.DEVICE_LOST
         episode.forget_unseen()
-    return Played(trajectory=await episode.record(id, ending, end) if episode.steps else None, lost=lost)
+    trajectory = await episode.record(id, ending, end) if episode.steps else None
+    return Played(trajectory=trajectory, lost=lost, cause=cause)
 
 
 def attempt_of(trajectory: Trajectory, *, picture: Callable[[str], bytes] | None = None) -> Attempt:
@@ -147,9 +162,9 @@ def with_verdict(trajectory: Trajectory, verdict: Verdict) -> Trajectory:
 class _DeviceFault(Exception):
     """A call to the device raised one of `DEVICE_FAULTS`; what anyone else raises is never taken for one."""
 
-    def __init__(self, why: str, *, late: bool = False) -> None:
+    def __init__(self, why: str, cause: LossCause, *, late: bool = False) -> None:
         super().__init__(why)
-        self.why, self.late = why, late
+        self.why, self.cause, self.late = why, cause, late
 
 
 class _Episode:
@@ -200,7 +215,8 @@ class _Episode:
             capture = await self._within(self._device.capture(screenshot=screenshot), self._step_s)
             if not screenshot or is_whole(capture.screenshot):
                 return capture
-        raise _DeviceFault(f"{self._device.name} sent {SCREENSHOT_TRIES} damaged pictures in a row")
+        why = f"{self._device.name} sent {SCREENSHOT_TRIES} damaged pictures in a row"
+        raise _DeviceFault(why, LossCause.DAMAGED)
 
     async def _act(self, seen: Observation, decision: Decision, version: int) -> Performed:
         before_s = self._tools.clock()
@@ -255,11 +271,12 @@ class _Episode:
             async with asyncio.timeout(deadline_s) as deadline:
                 return await self._metered(work, deadline)
         except TimeoutError as error:
-            raise _DeviceFault(str(error) or f"it took over {deadline_s:g} s to answer", late=True) from error
+            why = str(error) or f"it took over {deadline_s:g} s to answer"
+            raise _DeviceFault(why, LossCause.LATE, late=True) from error
         except DEVICE_FAULTS as error:
             name = self._device.name
             why = f"{name} is lost: {error}" if isinstance(error, OSError) else str(error) or f"{name} is lost"
-            raise _DeviceFault(why) from error
+            raise _DeviceFault(why, cause_of(error)) from error
 
     async def _metered(self, work: Coroutine[Any, Any, T], deadline: asyncio.Timeout) -> T:
         self._tools.deadlines.add(deadline)

@@ -20,8 +20,10 @@ from msgspec.structs import replace
 
 from distrl.devices.base import Device
 from distrl.devices.calls import abandon
-from distrl.devices.pool import DevicePool, Health
-from distrl.errors import DeviceError
+from distrl.devices.following import Following
+from distrl.devices.health import Health
+from distrl.devices.pool import DevicePool
+from distrl.errors import DeviceError, LossCause
 from distrl.experience.frames import FrameBuffer
 from distrl.rollout.batching import Batcher, all_or_first_error
 from distrl.rollout.deadlines import LEASE_DEADLINE_S, verdicts_s
@@ -86,6 +88,8 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
     rounds: Rounds = NoRounds()
     lockstep: LockStep | None = None
     """None: each device goes at its own pace."""
+    following: Following | None = None
+    """Looks for devices that come; None: those that were there at the start are all."""
     backlog: int = 64
     """Trajectories that may wait to be stored before new episodes wait for them."""
     cancel_deadline_s: float = CANCEL_DEADLINE_S
@@ -117,7 +121,7 @@ class Worker:
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         decide = parts.lockstep.decide if parts.lockstep else parts.batcher.decide
-        self.meter = BusyMeter(parts.tools.clock, num_devices=len(parts.pool))
+        self.meter = BusyMeter(parts.tools.clock, num_devices=parts.pool.num_in_use)
         """How long the worker's devices have been at work."""
         self._tools = replace(
             parts.tools,
@@ -256,7 +260,11 @@ class Worker:
     def _start_lanes(self) -> list[asyncio.Task[None]]:
         if self._parts.lockstep:
             return [asyncio.create_task(self._play_in_lockstep(self._parts.lockstep), name="batches in lock-step")]
-        return [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(len(self._parts.pool))]
+        lanes = [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(self._parts.pool.num_in_use)]
+        if (following := self._parts.following) is not None:
+            more = following.keep(self._parts.pool, self._lane, self._stopping, self.meter.set_devices)
+            lanes.append(asyncio.create_task(more, name="devices that come"))
+        return lanes
 
     async def _lane(self) -> None:
         """One episode after another on whatever device is free."""
@@ -267,7 +275,7 @@ class Worker:
     async def _play_in_lockstep(self, gate: LockStep) -> None:
         """One batch of episodes after another, each on all devices that are well and over when its last one is."""
         while not self._stopping.is_set():
-            if claims := await self._admit(max(1, self.health()["healthy"])):
+            if claims := await self._admit(max(1, min(self.health()["healthy"], self._parts.pool.num_in_use))):
                 await self._play_batch(claims, gate)
 
     async def _play_batch(self, claims: list[Claim], gate: LockStep) -> None:
@@ -341,25 +349,26 @@ class Worker:
 
     async def _play(self, device: Device) -> Played:
         id = uuid.uuid4().hex
-        lost = "the episode broke off"
+        lost, cause = "the episode broke off", LossCause.CRASH
         self.num_playing += 1
         try:
             played = await run_episode(id, device, self._parts.feed.next(), self._tools, self._parts.limits)
-            lost = played.lost
+            lost, cause = played.lost, played.cause
             return played
         finally:
             self.num_playing -= 1
-            self._parts.pool.release(device, lost=lost)
+            self._parts.pool.release(device, lost=lost, cause=cause)
 
     async def _hand_over(self, device: str, played: Played, claim: Claim) -> bool:
         """Have the trajectory judged beside the next episode, and wait while too many are; whether there was one."""
         if played.lost:
             self.counts.losses += 1
-            self._parts.log.write("device_lost", device=device, why=played.lost.splitlines()[0])
+            why = played.lost.splitlines()[0]
+            self._parts.log.write("device_lost", device=device, why=why, cause=str(played.cause))
         if played.trajectory is None:
             return False
         self._walls_s.append(played.trajectory.wall_s)
-        self._parts.log.write("finished", id=played.trajectory.id)
+        self._parts.log.write("finished", id=played.trajectory.id, device=device)
         # Before any wait: whoever waits here may be cancelled, and the episode is kept all the same.
         judging = asyncio.create_task(self._judge_in_turn(played.trajectory, claim), name="verdict")
         self._judging.add(judging)

@@ -17,6 +17,8 @@ from distrl.algorithms.base import Algorithm, AlgorithmContext
 from distrl.config.rules import reads_screenshots
 from distrl.config.schema import Config
 from distrl.devices.base import Device, Fleet, find_devices
+from distrl.devices.following import Following, can_follow
+from distrl.devices.health import DeviceEvent
 from distrl.devices.pool import DevicePool
 from distrl.evaluation.evaluate import Evaluation
 from distrl.experience.frames import FrameBuffer, FrameCache, FrameReader
@@ -81,9 +83,10 @@ def make_devices(
     config: Config, owner: str, *, purpose: Literal["collection", "evaluation"] = "collection", seed: int | None = None
 ) -> list[Device]:
     """The devices of one role, `worker-0/phone-3` and the like."""
+    own = config.devices
     fleet = Fleet(
         owner=owner,
-        count=config.devices.per_worker if purpose == "collection" else config.evaluation.devices,
+        count=own.per_worker + own.spares if purpose == "collection" else config.evaluation.devices,
         seed=config.run.seed if seed is None else seed,
         purpose=purpose,
         workers=worker_names(config),
@@ -182,7 +185,7 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
     limits = episode_limits(config)
     return WorkerParts(
         name=context.name,
-        pool=DevicePool(devices, leases=transport.leases(context.name)),
+        pool=make_pool(context, devices),
         batcher=batcher,
         feed=make_feed(config, suite, seed=seed),
         admission=Admission(config),
@@ -202,7 +205,33 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
         relabeller=make_relabeller(config, suite, policy, algorithm),
         rounds=make_rounds(context, devices, suite),
         lockstep=_make_lockstep(config, batcher, devices, context.log),
+        following=make_following(context, devices),
         drain_s=config.rollout.drain_s,
+    )
+
+
+def make_pool(context: RoleContext, devices: Sequence[Device]) -> DevicePool:
+    """The devices of a worker, under the leases of the run; what happens to each is in the worker's log."""
+
+    def tell(event: DeviceEvent) -> None:
+        told = {name: value for name, value in asdict(event).items() if value and name != "kind"}
+        context.log.write(event.kind, **told)
+
+    leases, active = context.transport.leases(context.name), context.config.devices.per_worker
+    return DevicePool(devices, leases=leases, active=active, tell=tell)
+
+
+def make_following(context: RoleContext, devices: Sequence[Device]) -> Following | None:
+    """What looks for devices that come; None for kinds that stay."""
+    config = context.config
+    settings = config.devices
+    if not settings.follow_s or config.rollout.lockstep or not can_follow(devices, context.name):
+        return None
+    return Following(
+        lambda: make_devices(config, context.name),
+        every_s=settings.follow_s,
+        most=settings.per_worker + settings.spares,
+        tell=lambda why: context.log.write("no_new_devices", why=why),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from distrl.devices.health import UP
 from distrl.rollout.threads import beside
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.runtime.base import RoleContext
@@ -96,8 +97,9 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "version": batcher.version,
         "storing": worker.num_storing,
         "spooled": worker.num_spooled,
-        "healthy": health["healthy"] + health["leased"],
+        "healthy": sum(health[str(up)] for up in UP),
         "restarting": health["restarting"] + health["quarantined"],
+        "absent": health["absent"],
         "acknowledge_ms": 1000 * counts.acknowledge_s / max(1, counts.episodes),
         **batcher.skipped_counters,
         **{f"judge/{name}": value for name, value in judge_figures(parts.judge).items()},

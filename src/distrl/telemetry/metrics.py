@@ -52,6 +52,7 @@ METRICS: dict[str, Metric] = {
         _metric("worker/version", "version", "policy version in use; -1: none yet", "follows learner/version within a second"),
         _metric("worker/healthy", "devices", "devices that play or can be leased", "all of them, short dips with faults"),
         _metric("worker/restarting", "devices", "devices that are being restarted or are in quarantine", "0, short peaks with faults"),
+        _metric("worker/absent", "devices", "devices that are not connected; they are taken back once they are", "0, or what you have unplugged"),
         _metric("worker/storing", "episodes", "finished trajectories that wait to be stored", "near 0; at 64, new episodes wait for the store"),
         _metric("worker/spooled", "episodes", "trajectories on the worker's own disk because the store does not answer", "0; at rollout.spool_episodes or 2 GiB, devices wait"),
         _metric("worker/acknowledge_ms", "ms", "mean time from the hand-over of a trajectory until the store had it durably", "below 50"),

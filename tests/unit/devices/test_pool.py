@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from distrl.config.schema import FaultConfig, LatencyConfig
-from distrl.devices.pool import CLOSE_S, LEASE_POLL_S, LEASE_SWEEP_S, DevicePool, DeviceStatus, Health, PoolLimits
+from distrl.devices.health import DeviceStatus, Health, PoolLimits
+from distrl.devices.pool import CLOSE_S, LEASE_POLL_S, LEASE_SWEEP_S, DevicePool
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.errors import DeviceError, DeviceLost, StoreError
 from distrl.tasks.sim.suites import suite

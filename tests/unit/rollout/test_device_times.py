@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import NO_PERTURBATIONS, LatencyConfig
 from distrl.devices.base import TimeScales
-from distrl.devices.pool import DevicePool, Health, limits_of
+from distrl.devices.health import Health, limits_of
+from distrl.devices.pool import DevicePool
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.errors import DeviceLost
 from distrl.rollout.episode import BusyMeter, EpisodeLimits, EpisodeTools, Played, run_episode

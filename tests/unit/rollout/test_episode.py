@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from distrl.config.schema import FaultConfig
 from distrl.devices.sim.device import SimDevice
-from distrl.errors import DeviceError, DeviceLost
+from distrl.errors import DeviceError, DeviceLost, LossCause
 from distrl.rollout.batching import all_or_first_error
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, Played, run_episode
 from distrl.rollout.observing import target_of
@@ -125,7 +125,7 @@ def test_an_episode_over_its_budget_before_the_first_step_leaves_nothing() -> No
 
 def test_a_frozen_device_counts_as_lost_by_its_deadline() -> None:
     played = play(a_phone(faults=FaultConfig(freeze_rate=1.0)), a_task(), limits=replace(LIMITS, step_deadline_s=0.02))
-    assert played == Played(trajectory=None, lost="it took over 0.02 s to answer")
+    assert played == Played(trajectory=None, lost="it took over 0.02 s to answer", cause=LossCause.LATE)
 
 
 def test_a_device_lost_in_the_middle_leaves_the_steps_before_it() -> None:

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
-from distrl.errors import DeviceError, DeviceLost
+from distrl.errors import DeviceError, DeviceLost, LossCause
 
 T = TypeVar("T")
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -83,7 +83,7 @@ class Adb:
     def __init__(self, config: AdbConfig | None = None) -> None:
         self.config = config or AdbConfig()
         self._starting = asyncio.Lock()
-        self._started = False
+        self._started = self._is_down = False
 
     # the server
 
@@ -137,7 +137,8 @@ class Adb:
             if not said.startswith("already"):  # the server was trying by itself, and what it has may be offline
                 break
         if "connected to" not in said:
-            raise DeviceLost(f"adb cannot connect to {serial}: {said}", fix="is the device up, and its port right?")
+            fix = "is the device up, and its port right?"
+            raise DeviceLost(f"adb cannot connect to {serial}: {said}", fix=fix, cause=LossCause.GONE)
 
     async def state(self, serial: str) -> str:
         """device, offline, unauthorized, or empty where the server does not know it."""
@@ -255,9 +256,11 @@ class Adb:
                 head = await stream.read_some(4)  # some answers end after OKAY
                 return await stream.read_exactly(int(head, 16)) if len(head) == 4 else bytes(head)
             except _Refused as error:
-                raise DeviceLost(f"the adb server refused {what}: {error}", fix="adb devices -l") from None
+                cause = LossCause.GONE if "not found" in str(error) else LossCause.SERVER
+                raise DeviceLost(f"the adb server refused {what}: {error}", fix="adb devices -l", cause=cause) from None
             except (ConnectionError, EOFError, ValueError) as error:
-                raise DeviceLost(f"the adb server broke off {what}", fix="adb kill-server; adb start-server") from error
+                fix = "adb kill-server; adb start-server"
+                raise DeviceLost(f"the adb server broke off {what}", fix=fix, cause=LossCause.SERVER) from error
             finally:
                 stream.close()
 
@@ -271,15 +274,23 @@ class Adb:
             if not deadline.expired():
                 raise
             raise DeviceLost(
-                f"{what} took over {deadline_s:g} s", fix="return its lease; the pool reconnects it"
+                f"{what} took over {deadline_s:g} s",
+                fix="return its lease; the pool reconnects it",
+                cause=LossCause.SERVER if self._is_down else LossCause.LATE,
             ) from None
 
     async def _connect(self) -> _Stream:
         try:
-            return await _Stream.open(*self.config.address)
+            stream = await _Stream.open(*self.config.address)
         except OSError as error:
+            self._is_down = True
             await self._start_server(error)
-            return await _Stream.open(*self.config.address)
+            try:
+                stream = await _Stream.open(*self.config.address)
+            except OSError as again:
+                raise self._no_server(again) from None
+        self._is_down = False
+        return stream
 
     async def _start_server(self, refused: OSError) -> None:
         """Start the server where none runs, once: one that dies again and again is for a person to look at."""
@@ -288,13 +299,18 @@ class Adb:
             if await server_listens(host, port):
                 return
             if self._started or host not in LOCAL_HOSTS:
-                raise DeviceError(
-                    f"no adb server answers on {host}:{port}: {refused.strerror or refused}",
-                    expected="a running adb server",
-                    fix=f"adb -P {port} start-server" + ("" if host in LOCAL_HOSTS else f" on {host}"),
-                )
+                raise self._no_server(refused)
             self._started = True
             await start_server(self.config)
+
+    def _no_server(self, refused: OSError) -> DeviceError:
+        host, port = self.config.address
+        return DeviceError(
+            f"no adb server answers on {host}:{port}: {refused.strerror or refused}",
+            expected="a running adb server",
+            fix=f"adb -P {port} start-server" + ("" if host in LOCAL_HOSTS else f" on {host}"),
+            cause=LossCause.SERVER,
+        )
 
 
 async def start_server(config: AdbConfig) -> None:
@@ -312,10 +328,13 @@ async def start_server(config: AdbConfig) -> None:
             code = await process.wait()
     except TimeoutError:
         process.kill()
-        raise DeviceError(f"`adb start-server` took over {START_SERVER_S:g} s", fix="adb kill-server") from None
+        seen = f"`adb start-server` took over {START_SERVER_S:g} s"
+        raise DeviceError(seen, fix="adb kill-server", cause=LossCause.SERVER) from None
     if code and not await server_listens(host, port):  # another process may have been quicker
         raise DeviceError(
-            f"`adb -P {port} start-server` ended with {code}", fix=f"run it yourself: is port {port} taken?"
+            f"`adb -P {port} start-server` ended with {code}",
+            fix=f"run it yourself: is port {port} taken?",
+            cause=LossCause.SERVER,
         )
 
 
@@ -348,13 +367,9 @@ def _in_package() -> str:
 
 def devices_now(config: AdbConfig) -> list[Listed]:
     """The list of devices, for those who have no event loop yet."""
-
-    async def ask() -> list[Listed]:
-        return await Adb(config).devices()
-
     # In a thread of its own: a loop may run in this one.
     with ThreadPoolExecutor(1, thread_name_prefix="list of devices") as thread:
-        return thread.submit(lambda: asyncio.run(ask())).result()
+        return thread.submit(lambda: asyncio.run(Adb(config).devices())).result()
 
 
 def parse_devices(text: str) -> list[Listed]:
@@ -373,19 +388,21 @@ def refusal(serial: str, said: str) -> DeviceLost:
     """What the server's refusal of a device means, with the fix."""
     if "unauthorized" in said or "authorizing" in said:
         fix = "unlock the phone, accept the question about USB debugging, then: adb reconnect"
-        return DeviceLost(f"{serial} has not authorised this machine", expected="an authorised phone", fix=fix)
+        seen = f"{serial} has not authorised this machine"
+        return DeviceLost(seen, expected="an authorised phone", fix=fix, cause=LossCause.PERSON)
     if "offline" in said:
-        return DeviceLost(
-            f"{serial} is offline", fix="return its lease: the pool reconnects it; by hand: adb reconnect"
-        )
+        fix = "return its lease: the pool reconnects it; by hand: adb reconnect"
+        return DeviceLost(f"{serial} is offline", fix=fix, cause=LossCause.OFFLINE)
     if "not found" in said or "no devices" in said:
         where = f"adb connect {serial}" if ":" in serial else "plug it in, and turn USB debugging on"
-        return DeviceLost(f"adb knows no device {serial!r}", expected="a serial of `adb devices`", fix=where)
-    return DeviceLost(f"{serial}: adb says {said!r}", fix="adb devices -l")
+        seen, expected = f"adb knows no device {serial!r}", "a serial of `adb devices`"
+        return DeviceLost(seen, expected=expected, fix=where, cause=LossCause.GONE)
+    return DeviceLost(f"{serial}: adb says {said!r}", fix="adb devices -l", cause=LossCause.OFFLINE)
 
 
 def _lost(serial: str, what: str) -> DeviceLost:
-    return DeviceLost(f"{serial} is lost: {what}", fix="return its lease; the pool reconnects it")
+    fix = "return its lease; the pool reconnects it"
+    return DeviceLost(f"{serial} is lost: {what}", fix=fix, cause=LossCause.OFFLINE)
 
 
 def _sync(id: str, data: bytes) -> bytes:

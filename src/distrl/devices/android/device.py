@@ -37,7 +37,7 @@ from distrl.devices.android.screen import (
 )
 from distrl.devices.android.sdk import CREATE_S
 from distrl.devices.base import Capture, Clock, Device, Fleet, Performed, Sleep, TimeScales
-from distrl.errors import ConfigError, CorruptFrame, DeviceError, TaskError
+from distrl.errors import ConfigError, CorruptFrame, DeviceError, LossCause, TaskError
 from distrl.types import (
     Action,
     AndroidCheck,
@@ -70,6 +70,8 @@ SAME_MOMENT_TRIES = 3
 DUMP_TRIES = 3
 PICTURE_TRIES = 2
 DUMP, TASK_FILE = "/data/local/tmp/distrl-ui.xml", "/data/local/tmp/distrl-task.json"
+BLAMELESS = (LossCause.GONE, LossCause.PERSON, LossCause.SERVER)
+"""What no reboot of a phone mends."""
 NO_SERVICE = 20
 """Exit code of Android's `cmd` for a service that is not there."""
 
@@ -198,16 +200,26 @@ class AndroidDevice:
             try:
                 return msgspec.json.decode(told, type=SimEnd)
             except msgspec.DecodeError as error:
-                raise self.phone.lost(f"its end state is damaged: {error}") from None
+                raise self.phone.lost(f"its end state is damaged: {error}", LossCause.DAMAGED) from None
         return await self.phone.read_state(self._task.check) if isinstance(self._task.check, AndroidCheck) else None
 
+    async def probe(self) -> None:
+        """See that it answers; an emulator that nobody has started yet is well."""
+        if self._ready or self._emulator is None:
+            await self.phone.probe()
+
     async def restart(self) -> None:
+        """Bring it back, whatever it was that happened."""
+        await self.restart_after(LossCause.CRASH)
+
+    async def restart_after(self, cause: LossCause) -> None:
         """Reconnect, or reboot after several losses in a row, and wait until the phone answers.
 
-        An emulator goes back to its snapshot in between, and is started again where it is gone.
+        An emulator goes back to its snapshot in between, at once where it hung, and is started again where it is gone. A
+        phone is not rebooted for what no reboot would mend.
         """
         self._ready, self._task, self._glance, self._hierarchy = False, None, None, None
-        remedy = self._next_remedy()
+        remedy = self._next_remedy(cause)
         if self._emulator is not None:
             self.phone.serial = await self._emulator.recover(remedy)
         else:
@@ -215,15 +227,19 @@ class AndroidDevice:
             if remedy == "cold_boot":
                 await self.phone.reboot()
         await self.phone.come_online()
+        if cause is LossCause.PERSON:
+            await self.phone.unlock()  # else the next episode would be lost again
         await self._keep_log()
 
-    def _next_remedy(self) -> Remedy:
+    def _next_remedy(self, cause: LossCause) -> Remedy:
         """What this restart tries: stronger with each loss in a row, then from the beginning."""
+        if cause in BLAMELESS and self._emulator is None:
+            return "reconnect"
         self._restarts_in_a_row += 1
         if 0 < self._settings.reboot_after < self._restarts_in_a_row:
             self._restarts_in_a_row = 0
             return "cold_boot"
-        return "reconnect" if self._restarts_in_a_row == 1 else "snapshot"
+        return "reconnect" if self._restarts_in_a_row == 1 and cause is not LossCause.LATE else "snapshot"
 
     async def close(self) -> None:
         """Every call has a connection of its own, so that nothing is held but an emulator that was started."""
@@ -301,7 +317,9 @@ class AndroidDevice:
                 return read_png(data) if png else read_raw(data)
             except CorruptFrame as error:
                 problem = error
-        raise self.phone.lost(f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}")
+        raise self.phone.lost(
+            f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}", LossCause.DAMAGED
+        )
 
     async def _settle(self) -> Glance:
         """The screen once it has not changed for `quiet_s`, or as it is when `settle_s` are over."""
@@ -332,7 +350,7 @@ class AndroidDevice:
             except NoHierarchy as error:
                 said = done.stderr.decode(errors="replace").strip()
                 problem = f"{error}{f' ({said[:120]})' if said else ''}"
-        raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}")
+        raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED)
 
     # acting
 
@@ -434,6 +452,7 @@ def _times_of_emulator(settings: AndroidConfig) -> TimeScales:
         boot_s=CREATE_S + boot_s + SNAPSHOT_S,
         reset_s=TIMES.reset_s + (SNAPSHOT_S + RECONNECT_S) * (settings.emulator.reset == "snapshot"),
         restart_s=TIMES.restart_s + boot_s + SNAPSHOT_S,
+        absent_s=0.0,
     )
 
 

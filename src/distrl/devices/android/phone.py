@@ -14,7 +14,7 @@ from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig, ShellResult, refusal
 from distrl.devices.android.quoting import ADB_KEYBOARD, Typing, quote
 from distrl.devices.base import Sleep
-from distrl.errors import DeviceError, DeviceLost, TaskError
+from distrl.errors import DeviceError, DeviceLost, LossCause, TaskError
 from distrl.types import AndroidCheck, AndroidEnd
 
 WAKE_UP = 224
@@ -53,9 +53,9 @@ class Phone:
         """The output of a command that has to succeed."""
         return await self.adb.check(self.serial, command, deadline_s=self._settings.call_s)
 
-    def lost(self, what: str) -> DeviceLost:
+    def lost(self, what: str, cause: LossCause = LossCause.CRASH) -> DeviceLost:
         """The error that returns the lease, for the pool to bring the phone back."""
-        return DeviceLost(f"{self.serial}: {what}", fix="return its lease; the pool reconnects it")
+        return DeviceLost(f"{self.serial}: {what}", fix="return its lease; the pool reconnects it", cause=cause)
 
     # apps, settings and the lock
 
@@ -124,6 +124,7 @@ class Phone:
                     f"{self.serial} is locked",
                     expected="an unlocked screen",
                     fix="unlock it, and set its screen lock to None",
+                    cause=LossCause.PERSON,
                 )
 
     async def read_state(self, check: AndroidCheck) -> AndroidEnd:
@@ -138,17 +139,24 @@ class Phone:
         files = {path: bool(await self._told(f"ls -d {quote(path)} 2>/dev/null")) for path in check.files}
         found = RESUMED.search(await self._told("dumpsys activity activities")) if check.activity else None
         if check.activity and found is None:
-            raise self.lost("dumpsys names no activity in the foreground")
+            raise self.lost("dumpsys names no activity in the foreground", LossCause.DAMAGED)
         return AndroidEnd(settings=settings, packages=packages, files=files, activity=found[1] if found else "")
 
     async def _told(self, command: str) -> str:
         """What a command says, whatever its exit code, known to be whole."""
         said = (await self.shell(f"{command}; echo {WHOLE}")).text
         if not said.endswith(WHOLE):
-            raise self.lost(f"the answer to `{command[:60]}` is cut off")
+            raise self.lost(f"the answer to `{command[:60]}` is cut off", LossCause.DAMAGED)
         return said.removesuffix(WHOLE).strip()
 
     # coming back
+
+    async def probe(self) -> None:
+        """See that adb reaches it and that Android answers; `DeviceLost` where not."""
+        if (state := await self.adb.state(self.serial)) != "device":
+            raise refusal(self.serial, state or "not found")
+        if (await self.shell("getprop sys.boot_completed")).text.strip() != "1":
+            raise self.lost("Android has not booted", LossCause.OFFLINE)
 
     async def come_online(self) -> None:
         """See that the phone answers: reconnect where adb has lost it, wait where it boots. Nothing on it is changed."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("support.transport_contract")
 settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distrl")
 

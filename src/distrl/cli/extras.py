@@ -17,6 +17,7 @@ EXTRA_OF = {
     "peft": "vlm",
     "accelerate": "vlm",
     "matplotlib": "bench",
+    "ray": "ray",
 }
 """The extra of distrl that brings a package."""
 

@@ -290,8 +290,12 @@ class FileReports:
 
     def write(self, name: str, report: msgspec.Struct) -> None:
         """Keep a report."""
+        self.write_json(name, msgspec.json.encode(report))
+
+    def write_json(self, name: str, report: bytes) -> None:
+        """Keep a report that is JSON already."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        replace(self._folder / f"{name}.json", msgspec.json.format(msgspec.json.encode(report)))
+        replace(self._folder / f"{name}.json", msgspec.json.format(report))
 
     def read(self, name: str) -> bytes | None:
         """A report as JSON."""
@@ -373,7 +377,9 @@ class FileClaims:
         *,
         lifetime_s: float,
         clock: Callable[[], float] = time.monotonic,
+        again: bool = False,
     ) -> None:
+        """With `again`, the same incarnation of the owner goes on, and its claims stay."""
         self._path, self._owner, self._lifetime_s, self._clock = path, owner, lifetime_s, clock
         self._delivered = Delivered(episodes)
         with storage_errors(path.parent):
@@ -382,7 +388,10 @@ class FileClaims:
             self._connection.execute("PRAGMA synchronous = OFF")
         with self._transaction() as ask:
             ask(_SCHEMA)
-            ask("DELETE FROM claims WHERE owner = ?", owner)  # of an earlier incarnation: nobody plays these any more
+            if not again:
+                ask(
+                    "DELETE FROM claims WHERE owner = ?", owner
+                )  # of an earlier incarnation: nobody plays these any more
 
     def close(self) -> None:
         """Let go of the file."""

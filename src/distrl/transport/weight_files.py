@@ -64,10 +64,13 @@ class WeightsFolder:
         """Make the policy's weights the newest version; `file`, checksum and size are filled in."""
         from distrl.policies.weights import pack
 
+        return self.publish_packed(pack(policy.weights()), version)
+
+    def publish_packed(self, pieces: Sequence[memoryview], version: PolicyVersion) -> PolicyVersion:
+        """Make these weights, a safetensors file in pieces, the newest version."""
         name = f"v{version.version:06d}.safetensors"
-        pieces = pack(policy.weights())
         with storage_errors(self._folder), ThreadPoolExecutor(1, thread_name_prefix="checksum") as beside:
-            checksum = beside.submit(_checksum, pieces)
+            checksum = beside.submit(checksum_of, pieces)
             replace(self._folder / name, *pieces)
             size_bytes = sum(piece.nbytes for piece in pieces)
             done = msgspec.structs.replace(version, file=name, sha256=checksum.result(), size_bytes=size_bytes)
@@ -85,7 +88,11 @@ class WeightsFolder:
 
     def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
         """Put a version's weights into `policy` after checking them."""
-        path = self._folder / Path(version.file).name
+        policy.restore(self.read(version), source=str(self._path(version)))
+
+    def read(self, version: PolicyVersion) -> memoryview:
+        """A version's weights as a safetensors file, verified; `StoreError` where they are damaged or gone."""
+        path = self._path(version)
         try:
             data = _map(path)
         except (FileNotFoundError, IsADirectoryError) as error:
@@ -94,13 +101,16 @@ class WeightsFolder:
                 expected="a published version",
                 fix=f"evaluate a folder in {self._folder.parent / 'checkpoints'}, or remove {self._pointer} and resume the run",
             ) from error
-        if _checksum([data]) != version.sha256:
+        if checksum_of([data]) != version.sha256:
             raise StoreError(
                 f"{path} is damaged: its checksum differs from what was published",
                 expected="the file as it was written",
                 fix=f"evaluate a folder in {self._folder.parent / 'checkpoints'}, or remove {self._pointer} and resume the run",
             )
-        policy.restore(data, source=str(path))
+        return data
+
+    def _path(self, version: PolicyVersion) -> Path:
+        return self._folder / Path(version.file).name
 
     def _forget_old(self, newest: int) -> None:
         """Keep version 0, against which progress is measured, and the last few; files of other names are not ours."""
@@ -110,7 +120,8 @@ class WeightsFolder:
                 path.unlink(missing_ok=True)
 
 
-def _checksum(pieces: Sequence[memoryview]) -> str:
+def checksum_of(pieces: Sequence[memoryview]) -> str:
+    """The SHA-256 of a file in pieces."""
     digest = sha256()
     for piece in pieces:
         digest.update(piece)

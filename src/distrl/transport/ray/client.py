@@ -1,0 +1,447 @@
+"""The transport of a role that is not where its run folder is: everything goes through the hub.
+
+`latest` and `collected_s` are asked all the time, so they are answered from the last bulletin, which a thread keeps asking
+for; it has fetched a version's weights by the time that it names the version. Heartbeats and events are handed over by
+another thread, so a role waits for no network to say what it does. While the hub cannot be reached, a role goes on with
+what it has: the newest weights that it knows, and its spool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+from threading import Event as Signal
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from distrl.devices.base import DeviceLeases
+from distrl.errors import StoreError
+from distrl.experience.index import IndexRow, StoreStats
+from distrl.experience.store import Audit
+from distrl.telemetry.heartbeat import Heartbeat
+from distrl.transport.base import BudgetUsed, Event
+from distrl.transport.lease_files import FileLeases
+from distrl.transport.ray.line import Line
+from distrl.transport.ray.service import METRICS
+from distrl.transport.ray.wire import Bulletin, LoggedEvent, Parcel
+from distrl.types import PolicyVersion, Trajectory, Value
+
+if TYPE_CHECKING:  # torch is loaded only where weights are
+    from distrl.policies.base import Policy
+
+POST_S = 0.05
+"""How long what a role says may wait to be sent with what it says next."""
+MOST_UNSENT = 10_000
+"""Events that wait for a hub that cannot be reached; older ones are dropped first, and counted."""
+READ_AHEAD = 32
+"""Episodes that are fetched with one call, by whoever reads them in order."""
+
+
+class HubTransport:
+    """`transport.base.Transport` over a hub.
+
+    With `at_once` nothing is kept back or known from before: every call is made when it is asked for.
+    """
+
+    def __init__(self, line: Line, *, leases: Path, at_once: bool = False) -> None:
+        self._line, self._leases = line, leases
+        self._post = Post(line, at_once=at_once)
+        self._newsstand = Newsstand(line, at_once=at_once)
+        self.episodes = HubEpisodes(line)
+        self.frames = HubFrames(line)
+        self.weights = HubWeights(line, self._newsstand)
+        self.heartbeats = HubHeartbeats(line, self._post)
+        self.checkpoints = HubCheckpoints(line)
+        self.events = HubEvents(line, self._post)
+        self.reports = HubReports(line)
+        self.budget = HubBudget(line)
+
+    @cached_property
+    def metrics(self) -> HubLog:
+        """Where the run's metrics go."""
+        return HubLog(self._post, METRICS)
+
+    def claims(self, owner: str, *, lifetime_s: float) -> HubClaims:
+        """The claims of one worker among those of all."""
+        return HubClaims(self._line, owner, lifetime_s)
+
+    def forget_claims(self) -> None:
+        """End the claims of all workers."""
+        self._line.tell("forget_claims")
+
+    def leases(self, owner: str) -> DeviceLeases:
+        """The devices that several roles of this machine share: a device hangs on one machine, so no hub is asked."""
+        return FileLeases(self._leases, owner)
+
+    def collected_s(self) -> float:
+        """How long the run has been collecting, as of a few seconds ago."""
+        return self._newsstand.bulletin().collected_s
+
+    def close(self) -> None:
+        """Hand over what was said, within a deadline."""
+        self._newsstand.close()
+        self._post.close()
+
+
+class Post:
+    """Takes what a role says to the hub, in order, in a thread of its own."""
+
+    def __init__(self, line: Line, *, at_once: bool, deadline_s: float = 10.0) -> None:
+        self._line, self._at_once, self._deadline_s = line, at_once, deadline_s
+        self._sender = uuid4().hex
+        self._events: list[tuple[float, LoggedEvent]] = []
+        self._heartbeat: Heartbeat | None = None
+        self._number = self._num_dropped = 0
+        self._lock, self._something, self._closing = Lock(), Signal(), Signal()
+        self._failed: Exception | None = None
+        self._thread: Thread | None = None
+
+    def event(self, log: str, event: str, values: dict[str, Value]) -> None:
+        """Have an event written; raises what became of those before where the hub could not write them."""
+        self._raise()
+        with self._lock:
+            self._events.append((time.monotonic(), LoggedEvent(log=log, event=event, values=values, age_s=0.0)))
+            if len(self._events) > MOST_UNSENT:
+                del self._events[0]
+                self._num_dropped += 1
+        self._wake()
+
+    def heartbeat(self, heartbeat: Heartbeat) -> None:
+        """Have a heartbeat kept, unless a newer one comes before it is sent."""
+        self._raise()
+        with self._lock:
+            self._heartbeat = msgspec.structs.replace(heartbeat, figures=dict(heartbeat.figures))
+        self._wake()
+
+    def close(self) -> None:
+        """Send the rest; what the hub does not take within the deadline is gone."""
+        self._closing.set()
+        self._something.set()
+        if self._thread is not None:
+            self._thread.join(self._deadline_s)
+            self._thread = None
+        self._closing.clear()
+
+    def _raise(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _wake(self) -> None:
+        if self._at_once:
+            self._send()
+            self._raise()
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="post", daemon=True)
+            self._thread.start()
+        self._something.set()
+
+    def _run(self) -> None:
+        while self._failed is None:
+            self._something.wait()
+            self._something.clear()
+            self._send()
+            if self._closing.is_set():
+                return
+            time.sleep(POST_S)
+
+    def _send(self) -> None:
+        parcel = self._pack()
+        if parcel is None:
+            return
+        try:
+            self._line.ask_raw("unpack", parcel)
+        except Exception as error:  # whoever speaks next raises it, on the role's own thread
+            self._failed = error
+
+    def _pack(self) -> Parcel | None:
+        with self._lock:
+            events, heartbeat = self._events, self._heartbeat
+            self._events, self._heartbeat = [], None
+            num_dropped, self._num_dropped = self._num_dropped, 0
+        if not events and heartbeat is None:
+            return None
+        now_s, self._number = time.monotonic(), self._number + 1
+        sent = [replace(event, age_s=now_s - at_s) for at_s, event in events]
+        if num_dropped:
+            role = self._line.caller.role
+            sent.append(LoggedEvent(log=role, event="events_dropped", values={"count": num_dropped}, age_s=0.0))
+        return Parcel(sender=self._sender, number=self._number, heartbeat=heartbeat, events=tuple(sent))
+
+
+class Newsstand:
+    """The newest bulletin. The weights that it names are here by the time that it is shown to anyone who loads any."""
+
+    def __init__(self, line: Line, *, at_once: bool) -> None:
+        self._line, self._at_once = line, at_once
+        self._bulletin: Bulletin | None = None
+        self._weights: tuple[str, memoryview] | None = None
+        self._fetching = False
+        """Whether anyone here loads weights at all: the learner publishes them and loads none."""
+        self._failed: Exception | None = None
+        self._thread: Thread | None = None
+        self._closed, self._lock = Signal(), Lock()
+
+    def bulletin(self) -> Bulletin:
+        """What is known at present; the first time it is asked for."""
+        if self._failed is not None:
+            raise self._failed
+        if self._bulletin is None or self._at_once:
+            self._bulletin = self._line.ask("bulletin", type=Bulletin)
+        if not self._at_once:
+            self._start()
+        return self._bulletin
+
+    def weights(self, version: PolicyVersion) -> memoryview:
+        """The weights of a version, verified; `StoreError` where they are damaged or gone."""
+        self._fetching = True
+        with self._lock:
+            held = self._weights
+            if held is None or held[0] != version.sha256:
+                held = self._weights = (version.sha256, self._fetch(version))
+        return held[1]
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._closed.set()
+
+    def _fetch(self, version: PolicyVersion) -> memoryview:
+        data = self._line.weights(version)
+        if sha256(data).hexdigest() != version.sha256:
+            raise StoreError(
+                f"the weights of version {version.version} came with another checksum than they were published with",
+                expected="the file as it was written",
+                fix="look at the network and the memory of this machine; the run goes on with `distrl train --resume RUN`",
+            )
+        return data
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="news", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._closed.is_set():
+                self._look()
+        except Exception as error:  # whoever asks next raises it, on the role's own thread
+            self._failed = error
+
+    def _look(self) -> None:
+        before = self._bulletin
+        found = self._line.watch(before)
+        version = found.latest
+        if self._fetching and version is not None and (before is None or version != before.latest):
+            try:
+                self.weights(version)
+            except StoreError:
+                # Newer ones have taken its place by now, or it is damaged: whoever loads it hears of that.
+                if self._line.watch(None).latest != version:
+                    return
+        self._bulletin = found
+
+
+class HubEpisodes:
+    """Trajectories and their pictures, durable on the hub's disk once `add` returns."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def add(self, trajectory: Trajectory, frames: Mapping[str, bytes]) -> None:
+        """Have the hub keep a trajectory; waits for as long as it cannot be reached."""
+        self._line.tell("add", trajectory, dict(frames))
+
+    def after(self, seq: int, limit: int) -> list[IndexRow]:
+        """Up to `limit` rows behind the cursor, in order."""
+        return self._line.ask("after", seq, limit, type=list[IndexRow])
+
+    def read(self, id: str) -> Trajectory:
+        """A trajectory, verified."""
+        return self._line.ask("read", id, type=Trajectory)
+
+    def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
+        """How many episodes a version began, and the cursor to count on from."""
+        return self._line.ask("count_of", version, worker, after, type=tuple[int, int])
+
+    def stats(self, after: int = 0) -> StoreStats:
+        """Totals over the episodes that were played behind a cursor."""
+        return self._line.ask("stats", after, type=StoreStats)
+
+    def recover(self) -> int:
+        """Index whole files that a killed process left without a row."""
+        return self._line.ask("recover", type=int)
+
+    def audit(self) -> Audit:
+        """Look at every episode."""
+        return self._line.ask("audit", type=Audit)
+
+
+class HubFrames:
+    """Screenshots."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def put(self, picture: bytes) -> str:
+        """Keep a picture; its reference."""
+        return self._line.ask("put_frame", picture, type=str)
+
+    def get(self, reference: str) -> bytes:
+        """A picture, verified."""
+        return self._line.ask("get_frame", reference, type=bytes)
+
+
+class HubWeights:
+    """Published policy versions."""
+
+    def __init__(self, line: Line, newsstand: Newsstand) -> None:
+        self._line, self._newsstand = line, newsstand
+
+    def latest(self) -> PolicyVersion | None:
+        """The newest version that is known here."""
+        return self._newsstand.bulletin().latest
+
+    def find(self, version: int) -> PolicyVersion | None:
+        """A version that is still kept, by its number."""
+        return self._line.ask("find", version, type=PolicyVersion | None)  # type: ignore[arg-type]
+
+    def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
+        """Put a version's weights into `policy`."""
+        policy.restore(self._newsstand.weights(version), source=f"version {version.version} from the hub")
+
+    def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
+        """Make the policy's weights the newest version."""
+        return self._line.ask("publish", version, policy.dump(), type=PolicyVersion)
+
+
+class HubHeartbeats:
+    """What every role says it is doing. Times on this machine's monotonic clock become those of the hub's."""
+
+    def __init__(self, line: Line, post: Post) -> None:
+        self._post, self._line = post, line
+
+    @cached_property
+    def _ahead_s(self) -> float:
+        """By how much the hub's clock is ahead; nothing where both are one."""
+        return self._line.clock_ahead_s()
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Replace the role's last heartbeat."""
+        ahead_s = self._ahead_s
+        if ahead_s:
+            since_s, beat_s = heartbeat.since_s + ahead_s, heartbeat.beat_s + ahead_s
+            heartbeat = replace(heartbeat, since_s=since_s, beat_s=beat_s)
+        self._post.heartbeat(heartbeat)
+
+    def last(self, role: str) -> Heartbeat | None:
+        """A role's last heartbeat."""
+        return self._line.ask("last", role, type=Heartbeat | None)  # type: ignore[arg-type]
+
+
+class HubLog:
+    """`EventSink` of one log."""
+
+    def __init__(self, post: Post, name: str) -> None:
+        self._post, self._name = post, name
+
+    def write(self, event: str, **values: Value) -> None:
+        """Have an event written, with the time that it is now; non-finite values are left out."""
+        kept = {name: value for name, value in values.items() if not isinstance(value, float) or isfinite(value)}
+        self._post.event(self._name, event, kept)
+
+
+class HubEvents:
+    """A log per role."""
+
+    def __init__(self, line: Line, post: Post) -> None:
+        self._line, self._post = line, post
+
+    def log(self, role: str) -> HubLog:
+        """Where a role writes."""
+        self._line.tell("open_log", role)
+        return HubLog(self._post, role)
+
+    def roles(self) -> tuple[str, ...]:
+        """The roles that have a log."""
+        return self._line.ask("logs", type=tuple[str, ...])
+
+    def read(self, role: str) -> list[Event]:
+        """All whole events of a role."""
+        return self._line.ask("read_log", role, type=list[Event])
+
+
+class HubCheckpoints:
+    """The learner's state."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def newest(self) -> Mapping[str, bytes] | None:
+        """The newest checkpoint that is whole."""
+        return self._line.ask("newest_checkpoint", type=dict[str, bytes] | None)  # type: ignore[arg-type]
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Save durably."""
+        self._line.tell("write_checkpoint", {name: bytes(data) for name, data in files.items()})
+
+
+class HubReports:
+    """Evaluation reports."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a report."""
+        return self._line.ask("has_report", name, type=bool)
+
+    def write(self, name: str, report: msgspec.Struct) -> None:
+        """Keep a report."""
+        self._line.tell("write_report", name, msgspec.json.encode(report))
+
+    def read(self, name: str) -> bytes | None:
+        """A report as JSON."""
+        return self._line.ask("read_report", name, type=bytes | None)  # type: ignore[arg-type]
+
+    def remove(self, name: str) -> None:
+        """Forget a report."""
+        self._line.tell("remove_report", name)
+
+
+class HubBudget:
+    """What a run has used."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def read(self) -> BudgetUsed:
+        """What had been used when it was last written."""
+        return self._line.ask("read_budget", type=BudgetUsed)
+
+    def write(self, used: BudgetUsed) -> None:
+        """Replace it, durably."""
+        self._line.tell("write_budget", used)
+
+
+class HubClaims:
+    """The claims of one owner among those of all."""
+
+    def __init__(self, line: Line, owner: str, lifetime_s: float) -> None:
+        self._line, self._owner, self._lifetime_s = line, owner, lifetime_s
+        line.tell("open_claims", owner, lifetime_s)
+
+    def take(self, version: int, count: int, limit: int) -> list[int]:
+        """Claim up to `count` of the `limit` episodes that a version is played for."""
+        return self._line.ask("take_claims", self._owner, self._lifetime_s, (version, count, limit), type=list[int])
+
+    def settle(self, number: int) -> None:
+        """End one claim, and prolong the others of this owner."""
+        self._line.tell("settle_claim", self._owner, self._lifetime_s, number)

@@ -1,0 +1,201 @@
+"""The transport over a hub, on a real Ray: what every transport promises, and what becomes of it when the hub is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import rmtree
+from threading import Thread
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+
+from distrl.errors import StoreError  # noqa: E402
+from distrl.transport.base import Claims, EpisodeSource, Transport  # noqa: E402
+from distrl.transport.files import FileLayout, FileTransport  # noqa: E402
+from distrl.transport.ray.client import HubClaims, HubTransport  # noqa: E402
+from distrl.transport.ray.line import Line  # noqa: E402
+from distrl.transport.ray.wire import Caller, Superseded  # noqa: E402
+from support.batches import tiny_policy  # noqa: E402
+from support.clusters import a_cluster  # noqa: E402
+from support.hubs import MovableHub, PidHub  # noqa: E402
+from support.learners import make_version  # noqa: E402
+from support.trajectories import make_trajectory  # noqa: E402
+from support.transport_contract import *  # noqa: E402, F403
+from support.transport_contract import KEEP, LIFETIME_S, Setting  # noqa: E402
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with a_cluster({"num_cpus": 2}) as made:
+        yield made
+
+
+def start_hub(kind: type, folder: Path) -> Any:
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    return ray.remote(kind).options(**options).remote(str(folder), str(folder / "metrics.jsonl"), KEEP)
+
+
+@pytest.fixture(scope="module")
+def movable(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return start_hub(MovableHub, tmp_path_factory.mktemp("first"))
+
+
+class OverAHub:
+    def __init__(self, folder: Path, hub: Any) -> None:
+        self._folder, self._hub, self._now_s = folder, hub, 1000.0
+        ray.get(hub.move.remote(str(folder / "run")))
+
+    @property
+    def now_s(self) -> float:
+        return self._now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        self._now_s = now_s
+        ray.get(self._hub.set_clock.remote(now_s))
+
+    def line(self) -> Line:
+        return Line(self._hub, Caller(role="tester", incarnation=1))
+
+    def open(self) -> Transport:
+        return HubTransport(self.line(), leases=self._folder / "leases", at_once=True)
+
+    def break_frames(self) -> None:
+        for folder in (self._folder / "run" / "experience" / "frames").iterdir():
+            rmtree(folder)
+            folder.write_text("a file where the folder should be")
+
+    def claims(self, owner: str, episodes: EpisodeSource | None = None) -> Claims:
+        if episodes is not None:
+            pytest.skip("the hub counts in its own store")
+        return HubClaims(self.line(), owner, LIFETIME_S)
+
+
+@pytest.fixture
+def setting(movable: Any, tmp_path: Path) -> Setting:
+    return OverAHub(tmp_path, movable)
+
+
+# --- what only a hub can do -------------------------------------------------------------------------------------------
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def a_line(hub: Any, role: str = "tester", incarnation: int = 1) -> Line:
+    return Line(hub, Caller(role=role, incarnation=incarnation))
+
+
+@pytest.fixture
+def folder(movable: Any, tmp_path: Path) -> Path:
+    ray.get(movable.move.remote(str(tmp_path / "run")))
+    return tmp_path / "run"
+
+
+def test_a_call_that_was_under_way_when_the_hub_was_killed_is_carried_out_once(cluster: Any, tmp_path: Path) -> None:
+    hub = start_hub(PidHub, tmp_path)
+    transport = HubTransport(a_line(hub), leases=tmp_path / "leases")
+    transport.episodes.add(make_trajectory("before"), {})
+    claims = transport.claims("worker-0", lifetime_s=LIFETIME_S)
+    assert len(claims.take(0, 4, 10)) == 4
+    pid = ray.get(hub.pid.remote())
+    os.kill(pid, signal.SIGKILL)
+    adding = Thread(target=lambda: [transport.episodes.add(make_trajectory(f"e{n}"), {}) for n in range(5)])
+    adding.start()
+    adding.join(PATIENCE_S)
+    assert not adding.is_alive()
+    assert ray.get(hub.pid.remote()) != pid
+    assert [row.id for row in transport.episodes.after(0, 10)] == ["before", *(f"e{n}" for n in range(5))]
+    assert transport.episodes.audit().healthy
+    other = transport.claims("worker-1", lifetime_s=LIFETIME_S)
+    assert len(other.take(0, 10, 10)) == 6, "claims outlive the hub"
+    transport.close()
+    ray.kill(hub)
+
+
+def test_news_of_a_version_comes_with_its_weights_and_without_being_asked_for(movable: Any, folder: Path) -> None:
+    files = FileTransport(FileLayout(folder), keep_versions=KEEP)
+    files.weights.publish(tiny_policy(0, spread=0.1), make_version(0))
+    transport, reader = HubTransport(a_line(movable), leases=folder / "leases"), tiny_policy(9)
+    first = transport.weights.latest()
+    assert first is not None
+    transport.weights.load(reader, first)
+    assert reader.dump() == tiny_policy(0, spread=0.1).dump()
+    files.weights.publish(tiny_policy(1, spread=0.1), make_version(1))  # by the learner, into the folder
+    wait_for(lambda: (found := transport.weights.latest()) is not None and found.version == 1)
+    newest = transport.weights.latest()
+    assert newest is not None
+    transport.weights.load(reader, newest)
+    assert reader.dump() == tiny_policy(1, spread=0.1).dump()
+    transport.close()
+
+
+def test_what_a_role_says_arrives_in_order_and_is_handed_over_at_its_end(movable: Any, folder: Path) -> None:
+    transport = HubTransport(a_line(movable), leases=folder / "leases")
+    log = transport.events.log("worker-0")
+    for number in range(200):
+        log.write("finished", id=f"e{number}", nan=float("nan"))
+        transport.metrics.write("worker", steps=number)
+    transport.close()
+    files = FileTransport(FileLayout(folder))
+    events = files.events.read("worker-0")
+    assert [event["id"] for event in events] == [f"e{number}" for number in range(200)]
+    assert all("nan" not in event and abs(float(event["time_s"]) - time.time()) < PATIENCE_S for event in events)
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 200
+
+
+def test_an_incarnation_whose_successor_has_begun_may_bring_episodes_and_nothing_else(
+    movable: Any, folder: Path
+) -> None:
+    old, new = a_line(movable, "learner", 1), a_line(movable, "learner", 2)
+    old.tell("begin", "learner", 1)
+    back = HubTransport(old, leases=folder / "leases", at_once=True)
+    back.checkpoints.write({"state.json": b"{}"})
+    new.tell("begin", "learner", 2)
+    for call in (
+        lambda: back.checkpoints.write({"state.json": b"old"}),
+        lambda: back.weights.publish(tiny_policy(), make_version(3)),
+        lambda: back.reports.remove("before"),
+        lambda: back.events.log("learner").write("notice", text="I am back"),
+        lambda: old.tell("begin", "learner", 1),
+    ):
+        with pytest.raises(Superseded, match="incarnation 1, and 2 has begun"):
+            call()
+    back.episodes.add(make_trajectory("late"), {})
+    assert HubTransport(new, leases=folder, at_once=True).episodes.stats().episodes == 1
+    started = [event["incarnation"] for event in FileTransport(FileLayout(folder)).events.read("learner")]
+    assert started == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["../../etc/cron", "a/b", "", "x" * 81, "é"])
+def test_no_name_from_elsewhere_becomes_a_path(movable: Any, folder: Path, name: str) -> None:
+    line = a_line(movable)
+    for call in (("write_report", name, b"{}"), ("open_log", name), ("read_log", name), ("has_report", name)):
+        if call == ("open_log", ""):
+            continue  # the metrics
+        with pytest.raises(StoreError, match="no name of a role or a report"):
+            line.tell(*call)
+    with pytest.raises(StoreError, match="no name"):
+        line.tell("write_checkpoint", {name: b"x"})
+
+
+@pytest.mark.parametrize(
+    "call", [("drop_everything",), ("answer", b"", "x", b""), ("read",), ("read", 5), ("add", {"id": "a"}, {})], ids=str
+)
+def test_what_does_not_fit_is_refused_before_anything_is_done(
+    movable: Any, folder: Path, call: tuple[Any, ...]
+) -> None:
+    with pytest.raises(StoreError, match="does not understand this role"):
+        a_line(movable).tell(*call)

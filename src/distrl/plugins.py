@@ -38,6 +38,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "sim": "distrl.devices.sim.device:make_devices",
     },
     "suites": {
+        "android_world": "distrl.tasks.android_world:AndroidWorldSuite",
         "list": "distrl.tasks.lists:ListSuite",
         "sim-start": "distrl.tasks.sim.suites:sim_start",
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",

@@ -211,6 +211,8 @@ class AndroidSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Such as {"global/airplane_mode_on": "0"}."""
     open: str = ""
     """A package, package/activity or URL that is opened last; empty: the home screen stays."""
+    world: str = ""
+    """Name and seed of a task of AndroidWorld, such as ContactsAddContact/7, which sets the phone up and checks it; first of all."""
 
 
 class CustomSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
@@ -289,8 +291,7 @@ def nothing_to_check(seen: str) -> TaskError:
     return TaskError(
         f"{seen} has nothing to check",
         expected="a condition on the end state, a reward of the device, a model's verdict, or data for a judge of your own",
-        fix="give the task a check: SimCheck(wants=...), RewardCheck(), AndroidCheck(...), ModelCheck() or "
-        "CustomCheck(values={...})",
+        fix="give it a SimCheck(wants=...), RewardCheck(), AndroidCheck(...), ModelCheck() or CustomCheck(values={...})",
     )
 
 

@@ -8,7 +8,9 @@ import signal
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrl.cli import device_stats, emulators
 from distrl.cli.main import console, print_json, real_number, whole_number
@@ -19,6 +21,9 @@ from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.health import check_all, draw_boxes
 from distrl.devices.android.phone import Phone, adb_config
 from distrl.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from distrl.devices.serve_sim.server import ServedPhone
 
 TAKES_CONFIG = True
 FIRST_PORT, LAST_PORT = 6100, 65535
@@ -67,6 +72,9 @@ def _configure_serving(parser: argparse.ArgumentParser) -> None:
     share = real_number("--fault-rate", 0.0, 1.0, 0.05)
     parser.add_argument("--fault-rate", type=share, default=0.0, metavar="SHARE", help="chance per command that it fails (0)")  # fmt: skip
     parser.add_argument("--connect", action="store_true", help="connect the adb server to them")
+    pause = real_number("--report-every", 0.0, 3600.0, 5.0)
+    text = "with --json, print commands and faults so far as an object every so many seconds; 0: only at the end"
+    parser.add_argument("--report-every", type=pause, default=0.0, metavar="S", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -191,8 +199,25 @@ async def _serve(args: argparse.Namespace, settings: AndroidConfig) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts what it puts in the background deaf to Ctrl-C
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await stopped.wait()
-    injected = sum((phone.injected for phone in phones), Counter())
-    print(f"{sum(phone.commands for phone in phones)} commands, faults injected: {dict(injected) or 'none'}")
+    await _until_stopped(stopped, phones, report_s=args.report_every if args.json else 0.0)
+    told = _told(phones)
+    print(f"{told['commands']} commands, faults injected: {told['faults'] or 'none'}")
+    if args.json:
+        print_json(told)
     for phone in phones:
         await phone.stop()
+
+
+async def _until_stopped(stopped: asyncio.Event, phones: list[ServedPhone], *, report_s: float) -> None:
+    while not stopped.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), report_s or None)
+        if report_s and not stopped.is_set():
+            print_json(_told(phones))
+            sys.stdout.flush()
+
+
+def _told(phones: list[ServedPhone]) -> dict[str, object]:
+    """What the phones have been through."""
+    injected = sum((phone.injected for phone in phones), Counter())
+    return {"commands": sum(phone.commands for phone in phones), "faults": dict(injected)}

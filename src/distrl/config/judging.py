@@ -1,4 +1,4 @@
-"""Settings of task lists and judges: `[tasks.list]`, `[judge.model]`, `[judge.ensemble]`."""
+"""Settings of task lists, AndroidWorld and judges: `[tasks.list]`, `[tasks.android_world]`, `[judge.model]`, `[judge.ensemble]`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ class ListConfig(Section, frozen=True):
     """What the model that judges must see at the end, in words; empty: the instruction says it."""
     max_steps: Few = 20
     """Steps that an attempt may take."""
+
+
+class AndroidWorldConfig(Section, frozen=True):
+    """AndroidWorld's tasks: `[tasks.android_world]`."""
+
+    python: str = ""
+    """The Python that has AndroidWorld's package, such as that of its own environment; empty: the one that runs distrl."""
+    names: tuple[str, ...] = ()
+    """Tasks by name, such as ContactsAddContact; empty: all of them."""
+    instances: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """Instances of each task and split; their parameters are drawn."""
+    seed: SomeOrNone = 30
+    """Of the test tasks, as AndroidWorld's own runner has it; training and tuning tasks are of the next two."""
 
 
 ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,80}")

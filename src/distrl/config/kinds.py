@@ -140,6 +140,8 @@ class EmulatorConfig(Section, frozen=True):
     """Cores of each emulator; 0: as its AVD says."""
     first_port: Annotated[int, Meta(ge=5554, le=5682, multiple_of=2)] = 5554
     """Even port from which on a free pair is looked for; adb finds emulators by itself up to 5584."""
+    grpc: bool = False
+    """Open the gRPC port of each emulator, its console's plus 3000, to this machine without a token: AndroidWorld's package needs it."""
     arguments: tuple[str, ...] = ()
     """More arguments of the emulator program, such as "-gpu", "swiftshader_indirect"."""
 
@@ -175,6 +177,8 @@ class AndroidConfig(Section, frozen=True):
     """Losses in a row after which a device is rebooted instead of reconnected; 0: never."""
     logcat: str = ""
     """Folder for the last lines of a device's log after it was lost; empty: none are kept."""
+    world_python: str = ""
+    """The Python that has AndroidWorld's package, for tasks of that suite; empty: the one that runs distrl."""
     emulator: EmulatorConfig = EmulatorConfig()
 
 

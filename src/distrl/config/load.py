@@ -96,7 +96,7 @@ def _of_another_kind(key: str, values: Mapping[str, SettingValue]) -> str:
 
 def _tables(section: str) -> tuple[str, ...]:
     """The tables of a section that belong to one kind each."""
-    return ("list",) if section == "tasks" else kind_tables().get(section, ())
+    return ("list", "android_world") if section == "tasks" else kind_tables().get(section, ())
 
 
 def _chooser(section: str) -> str:
@@ -109,7 +109,7 @@ def _refuse_other_kinds(values: Mapping[str, SettingValue], sources: Mapping[str
     for key, source in sources.items():
         table = "" if source == "default" else _of_another_kind(key, values)
         section = key.partition(".")[0]
-        if table == "list" and values[key] == settings()[key].default:
+        if section == "tasks" and table and values[key] == settings()[key].default:
             continue  # nothing is ignored by not reading it
         if table:
             chooser = _chooser(section)

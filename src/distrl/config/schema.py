@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from distrl.config.judging import EnsembleConfig, ListConfig, ModelJudgeConfig
+from distrl.config.judging import AndroidWorldConfig, EnsembleConfig, ListConfig, ModelJudgeConfig
 from distrl.config.kinds import (
     NO_PERTURBATIONS,
     AlgorithmConfig,
@@ -110,12 +110,13 @@ class RunConfig(Section, frozen=True):
 
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), an entry point or `package.module:attribute`."""
+    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), an entry point or `package.module:attribute`."""
     max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
     """Share of the practised tasks that come under other names, on simulated phones where everything is called so, so that neither names nor phones are learnt by heart; 0: none."""
     list: ListConfig = ListConfig()
+    android_world: AndroidWorldConfig = AndroidWorldConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a suite of your own."""
 
@@ -211,6 +212,8 @@ class DataConfig(Section, frozen=True):
     """Share of hindsight's verdicts that are turned round, to measure what an erring judge costs; at least `outcome_flip`."""
     outcome_flip: Share = 0.0
     """Share of the verdicts on training episodes that are turned round before the learner sees them, for the same end."""
+    outcome_flip_by: Literal["episode", "situation"] = "episode"
+    """What decides which of them: each episode by itself, at random; or the situation that it ended in (template, app, how much of it was done), so that the same error is made every time, as a model makes it."""
 
 
 class ReplayConfig(Section, frozen=True):

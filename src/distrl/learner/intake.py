@@ -18,7 +18,7 @@ from distrl.config.schema import Config
 from distrl.errors import StoreError
 from distrl.experience.replay import Replay
 from distrl.policies.base import Policy
-from distrl.rollout.hindsight import misjudged
+from distrl.rollout.hindsight import flip_seed_of, misjudged
 from distrl.transport.base import EpisodeSource
 from distrl.types import Trajectory
 
@@ -56,7 +56,8 @@ class Intake:
         trajectory = self._store.read(id)
         _check_numbers(trajectory)
         if trajectory.source == "played":
-            trajectory = misjudged(trajectory, self._config.data.outcome_flip)
+            share = self._config.data.outcome_flip
+            trajectory = misjudged(trajectory, share, seed=flip_seed_of(self._config))
         if not trajectory.verdict.known and not trajectory.ending.is_error:
             self.counts = replace(self.counts, unjudged=self.counts.unjudged + 1)
             return trajectory

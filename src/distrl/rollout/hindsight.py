@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from distrl.config.schema import Config
 from distrl.experience.noop import noop_steps
 from distrl.policies.base import Policy
 from distrl.rollout.threads import beside
@@ -42,10 +43,11 @@ class Relabeller:
         *,
         filter_noops: bool,
         outcome_flip: float,
+        flip_seed: int | None = None,
         first_priority: Callable[[Trajectory], float],
     ) -> None:
         self._fitting, self._policy, self._filter_noops = fitting, policy, filter_noops
-        self._outcome_flip, self._first_priority = outcome_flip, first_priority
+        self._outcome_flip, self._flip_seed, self._first_priority = outcome_flip, flip_seed, first_priority
         self.num_relabelled = 0
         self.num_inexpressible = 0
         """Failures that fulfilled other tasks, under whose instructions the policy could not have acted so."""
@@ -62,13 +64,13 @@ class Relabeller:
 
     def candidates(self, played: Trajectory) -> Iterator[Task]:
         """The tasks that an episode is tried as, by what the suite says of it; none where it is not known to have failed."""
-        judged = misjudged(played, self._outcome_flip)
+        judged = misjudged(played, self._outcome_flip, seed=self._flip_seed)
         if judged.verdict.outcome == "failure":
             yield from islice(self._fitting(judged), TASKS_TRIED)
 
     def relabel_as(self, task: Task, played: Trajectory) -> Trajectory | None:
         """A failure as a success at `task`; None where the policy cannot express it."""
-        judged = misjudged(played, self._outcome_flip)
+        judged = misjudged(played, self._outcome_flip, seed=self._flip_seed)
         relabelled = as_success_at(task, judged, self._policy, filter_noops=self._filter_noops)
         if relabelled is None:
             return None
@@ -160,13 +162,29 @@ def as_success_at(task: Task, played: Trajectory, policy: Policy[Any], *, filter
     )
 
 
-def misjudged(played: Trajectory, share: float) -> Trajectory:
-    """`played` with the other verdict for this share of the episodes that the agent ended; the id decides which."""
+def misjudged(played: Trajectory, share: float, *, seed: int | None = None) -> Trajectory:
+    """`played` with the other verdict for this share of the episodes that the agent ended.
+
+    The id decides which. With a `seed`, the situation does that they ended in: the share is then one of situations, and
+    whoever gets into one of them again is misjudged again.
+    """
     if not played.ending.is_terminal or not played.verdict.known:
         return played
-    if Random(f"verdict {played.id}").random() >= share:
+    what = f"verdict {played.id}" if seed is None else f"verdict {seed} {situation_of(played)}"
+    if Random(what).random() >= share:
         return played
     success = not played.verdict.success
     last = replace(played.steps[-1], reward=played.steps[-1].reward + (1.0 if success else -1.0))
     verdict = replace(played.verdict, outcome="success" if success else "failure")
     return replace(played, steps=(*played.steps[:-1], last), verdict=verdict)
+
+
+def situation_of(played: Trajectory) -> str:
+    """What looks alike to whoever judges by the end: the kind of task, the app, how much was done and whether it was all."""
+    verdict = played.verdict
+    return f"{played.task.template} {played.steps[-1].observation.app} {verdict.progress:.1f} {verdict.outcome}"
+
+
+def flip_seed_of(config: Config) -> int | None:
+    """What decides the situations that are misjudged; None: each episode by itself."""
+    return config.run.seed if config.data.outcome_flip_by == "situation" else None

@@ -26,7 +26,7 @@ from distrl.policies.base import NoFrames, Policy, PolicyContext, notices_of
 from distrl.rollout.batching import Batcher, Batching
 from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s, verdicts_of_worker_s
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
-from distrl.rollout.hindsight import Relabeller
+from distrl.rollout.hindsight import Relabeller, flip_seed_of
 from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S, Spool
 from distrl.rollout.rounds import EqualShares, LockStep, NoRounds, Rounds, SharedRound, share_of
 from distrl.rollout.scheduler import Admission, Portion, TaskFeed
@@ -146,6 +146,7 @@ def make_relabeller(config: Config, suite: Suite, policy: Policy[Any], algorithm
         policy,
         filter_noops=config.data.filter_noops,
         outcome_flip=config.data.outcome_flip,
+        flip_seed=flip_seed_of(config),
         first_priority=algorithm.first_priority,
     )
 

@@ -26,6 +26,8 @@ OTHERS = {
     "tasks.list.open": "what would be opened on your phones",
     "devices.android.emulator.sdk": "programs that would run with your rights",
     "devices.android.emulator.arguments": "arguments of a program that would run with your rights",
+    "devices.android.world_python": "a program that would run with your rights",
+    "tasks.android_world.python": "a program that would run with your rights",
     "judge.model.url": "an address that screens and your API key would be sent to",
 }
 """Settings that are no plug-ins and need as much trust, unless they have their defaults; and what they name."""

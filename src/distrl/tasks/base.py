@@ -56,7 +56,9 @@ class RenamesTasks(Protocol):
 
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
-    made = plugins.make("suites", tasks.suite, {"list": tasks.list}, tasks.options)
+    made = plugins.make(
+        "suites", tasks.suite, {"list": tasks.list, "android_world": tasks.android_world}, tasks.options
+    )
     return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]
 
 

@@ -131,3 +131,22 @@ def test_a_suite_is_asked_about_known_failures_alone(flip: float) -> None:
     for success in (True, False):
         one.relabel(decided_episode(policy, "judged", Played(success=success)))
     assert asked == ["failure"], "by the verdict that the learner is given"
+
+
+def test_correlated_errors_repeat_in_the_same_situation_and_only_there() -> None:
+    episodes = [replace(make_trajectory("one"), id=f"e{number}") for number in range(40)]
+    for seed in range(20):
+        turned = {misjudged(episode, 0.5, seed=seed) != episode for episode in episodes}
+        assert len(turned) == 1  # all alike, whatever their ids
+    decided = {misjudged(episodes[0], 0.5, seed=seed) != episodes[0] for seed in range(20)}
+    assert decided == {True, False}
+    last = episodes[0].steps[-1]
+    elsewhere = [
+        replace(
+            episodes[0],
+            steps=(*episodes[0].steps[:-1], replace(last, observation=replace(last.observation, app=f"app-{number}"))),
+        )
+        for number in range(40)
+    ]
+    share = sum(misjudged(episode, 0.2, seed=1) != episode for episode in elsewhere) / 40
+    assert 0.05 < share < 0.4

@@ -237,4 +237,4 @@ def test_a_penalty_of_the_last_step_stays() -> None:
 def test_a_check_needs_something_to_check(make: Callable[[], object]) -> None:
     with pytest.raises(TaskError, match="has nothing to check") as caught:
         make()
-    assert "give the task a check" in caught.value.fix
+    assert "give it a SimCheck" in caught.value.fix

@@ -7,7 +7,7 @@ allow. The learner, the replay and the algorithm are the real ones; only the sto
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from random import Random
@@ -24,6 +24,7 @@ from distrl.policies.base import Policy
 from distrl.pretraining.cloning import clone, examples_for
 from distrl.pretraining.demonstrations import demonstrate, demonstration_tasks
 from distrl.pretraining.warm_start import WarmStarter
+from distrl.rollout.hindsight import flip_seed_of, misjudged
 from distrl.runtime.factory import make_algorithm, make_evaluation, make_feed, make_policy, make_relabeller
 from distrl.tasks.base import find_suite
 from distrl.transport.memory import MemoryTransport
@@ -85,6 +86,7 @@ class SingleProcessTrainer:
         self._feed = make_feed(config, suite, seed=f"lab {config.run.seed}")
         self._recent: deque[bool] = deque(maxlen=RECENT)
         self._played = 0
+        self._misjudged, self._known = Counter[str](), Counter[str]()
 
     def run(self, report: Callable[[Point], None]) -> list[Point]:
         """Train to the end of the plan; `report` gets every evaluation as it is made."""
@@ -105,6 +107,12 @@ class SingleProcessTrainer:
     def averaged_weights(self) -> AbstractContextManager[None]:
         """Swap the averaged weights, with which a run ends, into the policy."""
         return self._learner.ema.swapped()
+
+    def error_rates(self) -> dict[str, float]:
+        """Of the verdicts that the learner saw, the share that was wrong: of failures, of successes, and of all."""
+        known, wrong = self._known, self._misjudged
+        found = {outcome: wrong[outcome] / max(1, known[outcome]) for outcome in ("failure", "success")}
+        return {**found, "all": wrong.total() / max(1, known.total())}
 
     def _due(self) -> bool:
         every = self._plan.evaluate_every
@@ -138,7 +146,10 @@ class SingleProcessTrainer:
 
     def _store(self, played: Trajectory) -> None:
         """Keep an episode, and what hindsight makes of it."""
-        episodes = self._transport.episodes
+        episodes, data = self._transport.episodes, self._plan.config.data
+        seen = misjudged(played, data.outcome_flip, seed=flip_seed_of(self._plan.config))
+        self._known[played.verdict.outcome] += played.verdict.known
+        self._misjudged[played.verdict.outcome] += seen.verdict.outcome != played.verdict.outcome
         episodes.add(replace(played, priority=self._algorithm.first_priority(played)))
         relabelled = self._relabeller.relabel(played) if self._relabeller else None
         if relabelled is not None:

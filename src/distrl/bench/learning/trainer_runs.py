@@ -59,6 +59,8 @@ class TrainerResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last policy on each test task."""
     made_on: str
     """Processor and versions of the libraries."""
+    judge_errors: dict[str, float] = {}
+    """Share of the verdicts on failures, on successes and on all training episodes that were wrong."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +190,7 @@ def train(
     tasks = held_out(config, spec.test_tasks) if spec.test_tasks else []
     with trainer.averaged_weights():
         found = play_tasks(trainer.policy, tasks, config) if tasks else []
-    return TrainerResult(curve=curve, outcomes=found, made_on=this_machine())
+    return TrainerResult(curve=curve, outcomes=found, made_on=this_machine(), judge_errors=trainer.error_rates())
 
 
 def this_machine() -> str:

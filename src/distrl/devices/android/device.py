@@ -36,6 +36,7 @@ from distrl.devices.android.screen import (
     read_raw,
 )
 from distrl.devices.android.sdk import CREATE_S
+from distrl.devices.android.world import World
 from distrl.devices.base import Capture, Clock, Device, Fleet, Performed, Sleep, TimeScales
 from distrl.errors import ConfigError, CorruptFrame, DeviceError, LossCause, TaskError
 from distrl.types import (
@@ -57,8 +58,9 @@ from distrl.types import (
     Wait,
 )
 
-TIMES = TimeScales(boot_s=180.0, reset_s=90.0, step_s=60.0, restart_s=240.0, episode_s=900.0, backoff_s=1.0)
-"""An emulator boots cold in about two minutes; a hierarchy takes Android a second or two, up to ten where the screen moves."""
+TIMES = TimeScales(boot_s=180.0, reset_s=300.0, step_s=60.0, restart_s=240.0, episode_s=900.0, backoff_s=1.0)
+"""An emulator boots cold in about two minutes; a hierarchy takes Android a second or two, up to ten where the screen
+moves. AndroidWorld's set-up of a task takes minutes; calls of adb have deadlines of their own."""
 log = logging.getLogger("distrl.devices")
 KEY_CODES = {"back": 4, "home": 3, "enter": 66}
 LONG_PRESS_MS, SWIPE_MS = 800, 300
@@ -95,6 +97,7 @@ class AndroidDevice:
         """What can be asked of it besides: apps, settings, its log."""
         self._sleep, self._clock = sleep, clock
         self._typing = Typing()
+        self._world = World(settings.world_python, settings.adb)
         self._ready = False
         self._task: Task | None = None
         self._glance: Glance | None = None
@@ -166,8 +169,9 @@ class AndroidDevice:
     async def perform(self, action: Action) -> Performed:
         """Carry out `action` and wait until the screen has settled; an impossible one is an invalid step."""
         match action:
-            case Finish():
-                return Performed(valid=True, changed=False)
+            case Finish(answer=answer):
+                reward = await self._world.score(answer) if self._is_of_world else 0.0
+                return Performed(valid=True, changed=False, reward=reward)
             case Unparsed(raw=raw):
                 return Performed(valid=False, changed=False, why=f"not an action: {raw[:80]!r}")
         before, elements = self._glance or glance(await self._take_picture()), self._elements
@@ -244,6 +248,7 @@ class AndroidDevice:
     async def close(self) -> None:
         """Every call has a connection of its own, so that nothing is held but an emulator that was started."""
         self._glance = self._hierarchy = None
+        await self._world.close()
         if self._emulator is not None:
             await self._emulator.close()
 
@@ -263,8 +268,16 @@ class AndroidDevice:
         if done.exit_code:
             raise self.phone.lost(f"the task was refused: {done.stderr.decode(errors='replace')[:200]}")
 
+    @property
+    def _is_of_world(self) -> bool:
+        return self._task is not None and isinstance(self._task.setup, AndroidSetup) and bool(self._task.setup.world)
+
     async def _reset_android(self, setup: AndroidSetup) -> None:
         await self.phone.unlock()
+        if setup.world:
+            name, _, seed = setup.world.partition("/")
+            await self._world.initialize(self.phone.serial, name, int(seed) if seed.isdecimal() else 0)
+            return
         for package in setup.stop:
             await self.phone.stop_app(package)
         for package in setup.clear:

@@ -38,6 +38,7 @@ from distrl.devices.android.records import (
 )
 from distrl.devices.android.screen import read_raw
 from distrl.devices.android.sdk import KVM, NO_ACCELERATION, Sdk, check_kvm, find_sdk
+from distrl.devices.android.world import GRPC_BEYOND_CONSOLE
 from distrl.devices.base import Clock, Sleep
 from distrl.errors import ConfigError, CorruptFrame, DeviceError, DeviceLost, UsageError, closest
 
@@ -198,6 +199,7 @@ class Emulator:
         words += ["-no-snapshot-load"] if cold else ["-snapshot", settings.snapshot]
         words += ["-memory", str(settings.memory_mb)] if settings.memory_mb else []
         words += ["-cores", str(settings.cores)] if settings.cores else []
+        words += ["-grpc", str(self._port + GRPC_BEYOND_CONSOLE)] if settings.grpc else []
         tied = [] if keep else [sys.executable, "-E", "-S", "-c", GUARDIAN, str(self._users)]
         # The emulator itself tells this adb server that it is there.
         environment = {**sdk.environment, "ANDROID_ADB_SERVER_PORT": str(self._adb.config.address[1])}

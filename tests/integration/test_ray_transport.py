@@ -19,11 +19,12 @@ from distrl.errors import StoreError  # noqa: E402
 from distrl.transport.base import Claims, EpisodeSource, Transport  # noqa: E402
 from distrl.transport.files import FileLayout, FileTransport  # noqa: E402
 from distrl.transport.ray.client import HubClaims, HubTransport  # noqa: E402
+from distrl.transport.ray.hub import Hub  # noqa: E402
 from distrl.transport.ray.line import Line  # noqa: E402
 from distrl.transport.ray.wire import Caller, Superseded  # noqa: E402
 from support.batches import tiny_policy  # noqa: E402
 from support.clusters import a_cluster  # noqa: E402
-from support.hubs import MovableHub, PidHub  # noqa: E402
+from support.hubs import MovableHub  # noqa: E402
 from support.learners import make_version  # noqa: E402
 from support.trajectories import make_trajectory  # noqa: E402
 from support.transport_contract import *  # noqa: E402, F403
@@ -105,18 +106,18 @@ def folder(movable: Any, tmp_path: Path) -> Path:
 
 
 def test_a_call_that_was_under_way_when_the_hub_was_killed_is_carried_out_once(cluster: Any, tmp_path: Path) -> None:
-    hub = start_hub(PidHub, tmp_path)
+    hub = start_hub(Hub, tmp_path)
     transport = HubTransport(a_line(hub), leases=tmp_path / "leases")
     transport.episodes.add(make_trajectory("before"), {})
     claims = transport.claims("worker-0", lifetime_s=LIFETIME_S)
     assert len(claims.take(0, 4, 10)) == 4
-    pid = ray.get(hub.pid.remote())
+    pid = ray.get(hub.ready.remote())
     os.kill(pid, signal.SIGKILL)
     adding = Thread(target=lambda: [transport.episodes.add(make_trajectory(f"e{n}"), {}) for n in range(5)])
     adding.start()
     adding.join(PATIENCE_S)
     assert not adding.is_alive()
-    assert ray.get(hub.pid.remote()) != pid
+    assert ray.get(hub.ready.remote()) != pid
     assert [row.id for row in transport.episodes.after(0, 10)] == ["before", *(f"e{n}" for n in range(5))]
     assert transport.episodes.audit().healthy
     other = transport.claims("worker-1", lifetime_s=LIFETIME_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from distrl.transport.ray.hub import Hub
@@ -12,14 +11,7 @@ KEEP = 3
 """Versions, as in `support.transport_contract`, which loads torch."""
 
 
-class PidHub(Hub):
-    """Says which process it is."""
-
-    async def pid(self) -> int:
-        return os.getpid()
-
-
-class MovableHub(PidHub):
+class MovableHub(Hub):
     """A hub that serves one folder after another, on the clock of the test: a new actor for each test would cost a second."""
 
     ahead_s = 0.0

@@ -33,6 +33,12 @@ def need_model_packages(config: Config) -> None:
         _need("transformers", "peft", "accelerate")
 
 
+def need_cluster_packages(config: Config) -> None:
+    """`UsageError` where this run is for a cluster and Ray is not installed."""
+    if config.runtime.kind == "ray":
+        _need("ray")
+
+
 def missing_package(name: str) -> UsageError:
     """The error for a package that is not installed, with the extra that brings it."""
     extra = EXTRA_OF[name]

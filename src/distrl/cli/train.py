@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from distrl.cli.extras import need_model_packages, need_training_packages
+from distrl.cli.extras import need_cluster_packages, need_model_packages, need_training_packages
 from distrl.cli.trust import add_trust_flag, trust_for
 from distrl.errors import ConfigError, RoleCrashed, UsageError
 
@@ -113,12 +113,13 @@ def resumed_settings(folder: RunFolder, changes: Mapping[str, SettingValue], *, 
 
 def _check_run(config: Config) -> None:
     """Raise now where a run with these settings would come to nothing on this machine."""
-    from distrl.runtime.placement import check_devices
+    from distrl.runtime.kinds import check_runtime
 
     need_training_packages()
+    need_cluster_packages(config)
     check_settings(config)
     check_model(config)
-    check_devices(config)
+    check_runtime(config)
 
 
 def check_settings(config: Config) -> None:

@@ -286,8 +286,18 @@ class EvaluationConfig(Section, frozen=True):
 
 
 class RuntimeConfig(Section, frozen=True):
-    kind: Literal["local"] = "local"
-    """Where the roles run: supervised processes on this machine."""
+    kind: Literal["local", "ray"] = "local"
+    """Where the roles run: local, as supervised processes on this machine, or ray, on the nodes of a Ray cluster."""
+    address: Annotated[str, Meta(min_length=1)] = "auto"
+    """The Ray cluster: auto, the one that this machine belongs to; local, one that the run starts here; or HOST:PORT of its head."""
+    device_resource: str = ""
+    """Ray resource that nodes declare for their devices: a worker takes `devices.per_worker` of it; empty: workers run on any node."""
+    worker_cpus: NotNegative = 1.0
+    """CPUs that Ray sets aside for each worker; less than 1 puts several on one."""
+    worker_gpus: NotNegative = 0.0
+    """GPUs that Ray sets aside for each worker that decides on one; 0.25 puts four on one."""
+    min_workers: FewOrNone = 0
+    """Workers that have to find a place for a run on Ray to begin; the others join when nodes do; 0: all of them."""
     heartbeat_s: Seconds = 0.5
     """How often a role says what it is doing."""
     silent_after_s: Seconds = 10.0

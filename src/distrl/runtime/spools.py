@@ -50,6 +50,11 @@ def prepare_spools(run: RunFolder) -> Path:
     return Path(found)
 
 
+def spool_names(run: RunFolder) -> tuple[str, ...]:
+    """The names of the folders that the run has spooled in so far, wherever they are; that of the present session last."""
+    return tuple(dict.fromkeys(Path(folder).name for folder in _folders(run)))
+
+
 def left_spools(run: RunFolder, config: Config, current: Path) -> Iterator[Path]:
     """Spools of this run that none of its workers uses any more; touches disks that may hang.
 

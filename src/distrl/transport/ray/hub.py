@@ -8,6 +8,7 @@ once, whichever of its roles asks first, and all of them read the same memory.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -53,6 +54,10 @@ class Hub:
 
     def _make_service(self, folder: Path, metrics: Path, keep_versions: int) -> HubService:
         return HubService(folder, keep_versions=keep_versions, metrics=metrics)
+
+    async def ready(self) -> int:
+        """Answer, once it can; which process it is."""
+        return os.getpid()
 
     async def call(self, caller: bytes, name: str, request: bytes) -> Answer:
         """Carry out what a role asks for; failures are part of the answer."""

@@ -1,0 +1,264 @@
+"""The Ray cluster that a run uses: found and joined, or refused with the reason, and what there is on its nodes.
+
+Ray's own authentication stays as it is: a cluster of Ray 2.60 or newer asks for a token, which `ray start` keeps in
+`~/.ray/auth_token`, and whoever has none is refused here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+
+import msgspec
+import ray
+
+import distrl
+from distrl.config.schema import Config, RuntimeConfig
+from distrl.errors import ConfigError
+from distrl.runtime.base import worker_names
+
+PROBE_S = 5.0
+"""How long a machine may take to answer at all."""
+JOIN_S = 25.0
+"""How long joining a cluster may take."""
+GIB = 2**30
+LOCAL_STORE_BYTES = GIB // 4
+"""Of the object store of a cluster that a run starts for itself."""
+
+Resources = dict[str, float]
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What one role has to find on one node."""
+
+    role: str
+    resources: Resources
+
+    def __str__(self) -> str:
+        return describe(self.resources)
+
+
+def describe(resources: Mapping[str, float]) -> str:
+    """Resources in words."""
+    return ", ".join(f"{amount:g} {name}" for name, amount in resources.items() if amount) or "nothing"
+
+
+def needs_of(config: Config, roles: tuple[str, ...], *, gpus: float) -> list[Needs]:
+    """What each role needs, the learner first; `gpus` are those that the cluster has."""
+    return [Needs(role=role, resources=_resources(config, role, gpus)) for role in roles]
+
+
+def _resources(config: Config, role: str, gpus: float) -> Resources:
+    runtime = config.runtime
+    if role == "learner":
+        device = config.learner.device
+        wants_gpu = device.startswith("cuda") or (device == "auto" and config.policy.kind != "pointer" and gpus >= 1)
+        return {"CPU": 1.0, **({"GPU": 1.0} if wants_gpu else {})}
+    if role == "evaluator":
+        return {}  # it runs at a lower priority, beside whatever is there
+    found = {"CPU": runtime.worker_cpus, "GPU": runtime.worker_gpus}
+    if runtime.device_resource:
+        found[runtime.device_resource] = float(config.devices.per_worker)
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def connect(config: Config) -> None:
+    """Join the cluster at `runtime.address`, or start one; nothing where this process has joined one. `ConfigError` with the fix."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    runtime = config.runtime
+    if runtime.address == "local":
+        _start(config)
+        return
+    address = _address(runtime)
+    answer: Queue[BaseException | None] = Queue()
+
+    def join() -> None:
+        try:
+            ray.init(address=address, namespace="distrl", log_to_driver=False, logging_level=logging.ERROR)
+            answer.put(None)
+        except BaseException as error:  # whatever it is, the thread that waits has to hear of it
+            answer.put(error)
+
+    Thread(target=join, name="join", daemon=True).start()
+    try:
+        error = answer.get(timeout=JOIN_S)
+    except Empty:
+        raise _no_cluster(runtime.address, f"nothing there answered as a Ray cluster within {JOIN_S:g} s") from None
+    if error is not None:
+        raise _refusal(runtime.address, error) from error
+
+
+def _start(config: Config) -> None:
+    """A cluster of this machine alone, as large as the run."""
+    runtime, workers = config.runtime, config.rollout.workers
+    own = {runtime.device_resource: float(workers * config.devices.per_worker)} if runtime.device_resource else {}
+    ray.init(
+        address="local",
+        num_cpus=max(os.cpu_count() or 1, round(2 + workers * runtime.worker_cpus)),
+        resources=own,
+        include_dashboard=False,
+        object_store_memory=LOCAL_STORE_BYTES,
+        namespace="distrl",
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+
+
+def _address(runtime: RuntimeConfig) -> str:
+    address = runtime.address
+    if address == "auto":
+        return os.environ.get("RAY_ADDRESS", "auto")
+    if address.startswith("ray://"):
+        raise ConfigError(
+            f"runtime.address = {address}: a run has its folder on a node of the cluster, and this machine is none",
+            expected='"auto", "local" or HOST:PORT of the cluster that this machine belongs to',
+            fix="run the command on a node, such as with `ray job submit -- distrl train …`",
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(
+            f"runtime.address = {address[:100]!r} is no address",
+            expected='"auto", "local" or HOST:PORT',
+            fix="--runtime.address 192.0.2.7:6379, as `ray start --head` printed it",
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from error
+    return address
+
+
+def _no_cluster(address: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"no Ray cluster at runtime.address = {address}: {why}",
+        expected="a cluster that this machine belongs to",
+        fix="`ray start --head` here, `ray start --address HOST:6379` on the other machines, then the same command "
+        "again; or --runtime.address local",
+    )
+
+
+def _refusal(address: str, error: BaseException) -> ConfigError:
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text:
+        return ConfigError(
+            f"the cluster at {address} has other versions: {text[:600]}",
+            expected="the same versions of Ray and Python on all machines",
+            fix=f"install ray=={ray.__version__} and this Python there, or the cluster's versions here",
+        )
+    if "uthenticat" in text or "token" in text:
+        return ConfigError(
+            f"the cluster at {address} does not let this machine in: {text[:400]}",
+            expected="the token of the cluster",
+            fix="copy ~/.ray/auth_token from its head node (readable by you alone), or set RAY_AUTH_TOKEN_PATH",
+        )
+    return _no_cluster(address, text[:400] or type(error).__name__)
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+PLACE_S = 20.0
+"""How long a run waits for its cluster to have enough to spare: another one may just be ending."""
+LOOK_S = 0.5
+
+
+def check_cluster(config: Config) -> None:
+    """Join the run's cluster; `ConfigError` where there is none, or where it has no place for the run's roles."""
+    connect(config)
+    workers = worker_names(config)
+    required = ("learner", *(workers[: config.runtime.min_workers] if config.runtime.min_workers else workers))
+    until_s = time.monotonic() + PLACE_S
+    while True:
+        nodes = living_nodes()
+        missing = without_place(needs_of(config, required, gpus=num_gpus()), nodes)
+        if not missing:
+            return
+        if time.monotonic() >= until_s:
+            raise refuse(missing, nodes, config.runtime)
+        time.sleep(LOOK_S)
+
+
+def num_gpus() -> float:
+    """The GPUs of the cluster."""
+    return float(ray.cluster_resources().get("GPU", 0.0))  # type: ignore[no-untyped-call]
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A living node of the cluster."""
+
+    id: str
+    host: str
+    free: Resources
+
+
+def living_nodes() -> list[Node]:
+    """The nodes of the cluster, and what nobody uses on each."""
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return [
+        Node(id=node["NodeID"], host=node["NodeManagerHostname"], free=dict(free.get(node["NodeID"], {})))
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
+
+
+def without_place(needs: list[Needs], nodes: list[Node]) -> list[Needs]:
+    """The roles for which no node has enough left once others are placed, those first that cannot run anywhere."""
+    free = [dict(node.free) for node in nodes]
+    missing = []
+    for need in sorted(needs, key=lambda need: -len(need.resources)):
+        fitting = [left for left in free if all(left.get(name, 0.0) >= n - 1e-9 for name, n in need.resources.items())]
+        if not fitting:
+            missing.append(need)
+            continue
+        # As spread out as it can be, which is how Ray places them.
+        chosen = max(fitting, key=lambda left: (-len(left.keys() - need.resources.keys()), left.get("CPU", 0.0)))
+        for name, amount in need.resources.items():
+            chosen[name] -= amount
+    return missing
+
+
+def refuse(missing: list[Needs], nodes: list[Node], runtime: RuntimeConfig) -> ConfigError:
+    """The error of a run for which the cluster is too small: which roles, what they need, and what is there."""
+    names = ", ".join(need.role for need in missing[:8]) + (", …" if len(missing) > 8 else "")
+    wanted = "; ".join(dict.fromkeys(str(need) for need in missing))
+    there = "; ".join(f"{node.host}: {describe(_told(node.free, runtime))} free" for node in nodes[:8])
+    return ConfigError(
+        f"the cluster has no place for {len(missing)} of the run's roles ({names}): each needs {wanted} on one node",
+        expected=f"nodes with that much to spare; there are {len(nodes)}: {there}",
+        fix=f"add nodes{_declaring(runtime)}, --rollout.workers for fewer workers, --runtime.worker_cpus 0.5 for smaller "
+        "ones, or --runtime.min_workers 1 to begin with those that find a place",
+    )
+
+
+def _declaring(runtime: RuntimeConfig) -> str:
+    name = runtime.device_resource
+    return f" (ray start … --resources '{{\"{name}\": 4}}')" if name else ""
+
+
+def _told(free: Resources, runtime: RuntimeConfig) -> Resources:
+    names = ("CPU", "GPU", runtime.device_resource)
+    return {name: free.get(name, 0.0) for name in names if name and (name == "CPU" or free.get(name))} or {"CPU": 0.0}
+
+
+# --- which code ---------------------------------------------------------------------------------------------------------
+
+
+def code_version() -> str:
+    """The version of distrl that this process runs, with a fingerprint of its source files."""
+    root, digest = Path(distrl.__file__).parent, sha256()
+    for path in sorted(root.rglob("*.py")):
+        with suppress(OSError):  # removed in this moment
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{distrl.__version__}+{digest.hexdigest()[:12]}"

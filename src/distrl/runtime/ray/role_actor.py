@@ -1,0 +1,155 @@
+"""A role in a process of its own on some node: the actor that builds its context and runs it.
+
+Where the node is the one that has the run folder, the role uses the folder itself; everywhere else it goes through the hub.
+No role knows which.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import msgspec
+import ray
+from ray.actor import ActorHandle
+
+from distrl.config.schema import Config
+from distrl.errors import DistrlError
+from distrl.runtime.base import RoleContext
+from distrl.runtime.ray.cluster import code_version
+from distrl.runtime.ray.node_spools import NodeSpools
+from distrl.runtime.role import PREDECESSOR_S, WarningLog, run_role
+from distrl.runtime.run_folder import RunFolder, disk_errors, take
+from distrl.telemetry.events import EventLog
+from distrl.telemetry.heartbeat import HeartbeatWriter
+from distrl.transport.base import EventSink, Transport
+from distrl.transport.ray.client import HubTransport
+from distrl.transport.ray.line import Line
+from distrl.transport.ray.wire import Caller
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What one incarnation of a role is to do."""
+
+    name: str
+    incarnation: int
+    config: Config
+    run: str
+    """The run folder, on the node that has it."""
+    node: str
+    """Which node that is."""
+    spools: tuple[str, ...]
+    """Names of the sessions' spool folders."""
+    imports: tuple[str, ...]
+    """Folders from which the supervisor imports code of its own, for nodes that have them too."""
+    finish: bool
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an incarnation runs, and which code."""
+
+    node: str
+    host: str
+    pid: int
+    code: str
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """How an incarnation has ended by itself."""
+
+    code: int = 0
+    reason: str = ""
+    """Why it gave up, where its owner can mend that."""
+    trace: str = ""
+    """The traceback of a bug."""
+
+
+class RoleActor:
+    """One incarnation of a role. `run` works in a thread of its own; the other calls are answered meanwhile."""
+
+    def __init__(self, order: bytes, hub: ActorHandle[Any]) -> None:
+        self._order = msgspec.msgpack.decode(order, type=Order)
+        self._hub = hub
+        self._asked = Event()
+        if self._order.finish:
+            self._asked.set()
+
+    def place(self) -> bytes:
+        """Where it runs."""
+        return msgspec.msgpack.encode(
+            Place(node=_own_node(), host=socket.gethostname(), pid=os.getpid(), code=code_version())
+        )
+
+    def ask_to_finish(self) -> None:
+        """Have it come to a good end."""
+        self._asked.set()
+
+    def run(self) -> bytes:
+        """Do the role's work until it should end; how it has ended."""
+        try:
+            self._run()
+            end = End()
+        except DistrlError as error:
+            end = End(code=error.exit_code, reason=str(error))
+        except SystemExit as asked:
+            end = End(code=asked.code if isinstance(asked.code, int) else 0)
+        except Exception:  # a bug: its owner has to see where
+            end = End(code=1, trace=traceback.format_exc())
+        return msgspec.msgpack.encode(end)
+
+    def _run(self) -> None:
+        order = self._order
+        sys.path.extend(folder for folder in order.imports if folder not in sys.path and os.path.isdir(folder))
+        line = Line(self._hub, Caller(role=order.name, incarnation=order.incarnation))
+        line.tell("begin", order.name, order.incarnation)
+        spools, run = NodeSpools(order.spools), RunFolder(Path(order.run))
+        if order.node == _own_node():
+            with disk_errors(run.path):
+                lock = take(run.lock(order.name), wait_s=PREDECESSOR_S, what=f"{order.name} of {run.path}")
+                self._work(run.transport(order.config), EventLog(run.metrics), spools)
+                lock.release()
+        else:
+            transport = HubTransport(line, leases=spools.folder / "leases")
+            self._work(transport, transport.metrics, spools)
+
+    def _work(self, transport: Transport, metrics: EventSink, spools: NodeSpools) -> None:
+        order = self._order
+        log = transport.events.log(order.name)
+        warnings = WarningLog(log)
+        logging.getLogger("distrl").addHandler(warnings)
+        is_worker = order.name.startswith("worker")
+        context = RoleContext(
+            name=order.name,
+            config=order.config,
+            incarnation=order.incarnation,
+            transport=transport,
+            heartbeat=HeartbeatWriter(
+                transport.heartbeats.beat,
+                order.name,
+                interval_s=order.config.runtime.heartbeat_s,
+                incarnation=order.incarnation,
+            ),
+            log=log,
+            metrics=metrics,
+            spool=spools.claim(order.name),
+            left_spools=spools.left if is_worker else lambda: iter(()),
+            stopping=self._asked.is_set,
+        )
+        try:
+            context.heartbeat.starting("loading its libraries")
+            run_role(context)
+            context.heartbeat.stopped("finished")
+        finally:
+            logging.getLogger("distrl").removeHandler(warnings)
+            transport.close()
+            spools.close()
+
+
+def _own_node() -> str:
+    return str(ray.get_runtime_context().get_node_id())

@@ -1,0 +1,161 @@
+"""Training on a real Ray of several nodes: what is killed comes back, nodes come and go, and nothing finished is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+
+import distrl  # noqa: E402
+from distrl.runtime.run_folder import RunFolder, held  # noqa: E402
+from distrl.telemetry.events import events_of  # noqa: E402
+from support.clusters import a_cluster, add_node  # noqa: E402
+from support.runs import (  # noqa: E402
+    ENDLESS,
+    SLOW,
+    TINY,
+    Training,
+    check_exactly_once,
+    flags,
+    heartbeat,
+    num_episodes,
+    restarted,
+)
+
+BOUND_S = 30.0
+"""Within which a wrong cluster is refused, from the issue; loading libraries on a busy machine comes on top."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """The run folder's node, which has no CPU to spare; one for the learner; and one with six phones."""
+    with a_cluster({"num_cpus": 0}, {"num_cpus": 1}, {"num_cpus": 2, "resources": {"phone": 6}}) as made:
+        yield made
+
+
+@pytest.fixture
+def begun() -> Iterator[list[Training]]:
+    trainings: list[Training] = []
+    yield trainings
+    for training in trainings:
+        if training.process.poll() is None:
+            training.process.kill()
+        training.process.communicate()
+
+
+def on_ray(cluster: Any, **changes: Any) -> dict[str, Any]:
+    own = {"runtime__kind": "ray", "runtime__address": cluster.address, "runtime__device_resource": "phone"}
+    return {**{key.replace(".", "__"): value for key, value in SLOW.items()}, **own, **changes}
+
+
+def kill_role(run: RunFolder, role: str, number: int = signal.SIGKILL) -> int:
+    pid = heartbeat(run, role).pid
+    os.kill(pid, number)
+    return pid
+
+
+def places(run: RunFolder, role: str) -> int:
+    """How often a role has begun on another node than the run folder's."""
+    return sum(event["role"] == role for event in events_of(run.log("supervisor"), "started", "role", "host"))
+
+
+def playing(run: RunFolder) -> int:
+    """Workers that live."""
+    return sum(held(run.lock(f"worker-{number}")) for number in range(3))
+
+
+def begins(run: RunFolder) -> int:
+    """How often any worker has begun."""
+    return sum(places(run, f"worker-{number}") for number in range(3))
+
+
+def test_roles_the_hub_and_a_node_are_killed_and_nodes_join_and_nothing_is_lost(
+    cluster: Any, tmp_path: Path, begun: list[Training]
+) -> None:
+    training = Training.begin(
+        tmp_path, **on_ray(cluster, run__episodes=ENDLESS, rollout__workers=3, runtime__min_workers=2)
+    )
+    begun.append(training)
+    run = training.run
+    training.until(lambda: num_episodes(run) > 10)
+    assert [held(run.lock(role)) for role in ("learner", "worker-0", "evaluator")] == [True] * 3
+    assert places(run, "learner"), "on another node"
+    assert not places(run, "evaluator"), "it uses the run folder itself"
+    assert sum(bool(places(run, f"worker-{number}")) for number in range(3)) == 2, "for the third there are no phones"
+    learner = kill_role(run, "learner")
+    training.until(lambda: restarted(run, "learner", learner))
+    begun_workers = begins(run)
+    kill_role(run, "worker-0" if places(run, "worker-0") else "worker-1")
+    training.until(lambda: begins(run) > begun_workers)  # it, or the one that had no place so far
+    (hub,) = events_of(run.log("supervisor"), "hub", "pid")
+    os.kill(int(hub["pid"]), signal.SIGKILL)
+    seen = num_episodes(run)
+    training.until(lambda: num_episodes(run) > seen + 10)
+    joined = add_node(cluster, num_cpus=1, resources={"phone": 3})
+    training.until(lambda: all(places(run, f"worker-{number}") for number in range(3)) and playing(run) == 3)
+    cluster.remove_node(joined, allow_graceful=False)  # its raylet is killed, and with it the worker
+    seen = num_episodes(run)
+    training.until(lambda: num_episodes(run) > seen + 10)
+    training.process.send_signal(signal.SIGINT)
+    summary = training.finish()
+    assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
+    assert summary["restarts"] >= 3
+    assert summary["episodes"] == check_exactly_once(run)
+    assert not any(held(run.lock(role)) for role in ("learner", "worker-0", "worker-1", "worker-2", "evaluator"))
+
+
+def refusal(*arguments: object, **settings: Any) -> str:
+    """What is said of a run that cannot begin: in time, in short, without a traceback, and leaving no folder."""
+    words = {key.replace("__", "."): value for key, value in settings.items()}
+    command = [sys.executable, "-m", "distrl", "train", *map(str, arguments), *flags({**TINY, **words})]
+    started_s = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * BOUND_S, check=False)
+    assert time.monotonic() - started_s < 2 * BOUND_S
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 15
+    return done.stderr
+
+
+def test_no_cluster_at_the_address_is_said_at_once(tmp_path: Path) -> None:
+    root, own = tmp_path / "runs", {"runtime__kind": "ray", "run__root": tmp_path / "runs"}
+    for address in ("127.0.0.1:1", "nowhere.invalid:6379"):
+        assert f"no Ray cluster at runtime.address = {address}" in refusal(**own, runtime__address=address)
+    assert "is no address" in refusal(**own, runtime__address="gpu-machine")
+    assert "ray job submit" in refusal(**own, runtime__address="ray://127.0.0.1:10001")
+    assert not root.exists()
+
+
+def test_what_is_missing_on_the_cluster_is_said_with_how_much(cluster: Any, tmp_path: Path) -> None:
+    said = refusal(**on_ray(cluster, run__root=tmp_path / "runs", rollout__workers=4))
+    assert "no place for 2 of the run's roles (worker-2, worker-3): each needs 1 CPU, 3 phone on one node" in said
+    assert "6 phone" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_worker_with_other_code_is_refused(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(distrl.__file__).parent
+    shutil.copytree(source, tmp_path / "other" / "distrl", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "other" / "distrl" / "errors.py").open("a") as file:
+        file.write("# of another day\n")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{tmp_path / 'other'}:{os.environ['PYTHONPATH']}")
+        node = add_node(cluster, num_cpus=1, resources={"old_phone": 3})
+    try:
+        own = {"run__root": tmp_path, "rollout__workers": 1, "runtime__device_resource": "old_phone"}
+        said = refusal(**{**on_ray(cluster), **own})
+        assert "worker-0 on" in said
+        assert "has distrl 0.1.0+" in said
+        assert "install the same version" in said
+    finally:
+        cluster.remove_node(node)

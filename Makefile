@@ -10,11 +10,12 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constr
 MEND = look at what pip says above: mostly the network or the disk. Then the same command again, which goes on from here
 failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
-.PHONY: help train test check unit integration docs site wheel clean
+.PHONY: help train test system check unit integration docs site wheel clean
 
 help:
 	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
 	@echo "make test    everything below, then the integration and end-to-end tests"
+	@echo "make system  Chromium for the tests of Chromium phones, where it is missing and can be installed"
 	@echo "make check   format, lint, types and the import law"
 	@echo "make unit    unit tests"
 	@echo "make docs    write docs/configuration.md, metrics.md, dialects.md and the matrix of faults.md anew from the code, then the site"
@@ -27,9 +28,18 @@ train: $(READY)
 	@$(BIN)/distrl train configs/first-run.toml $(ARGS)
 
 # Types are checked on one core: unit tests run beside that, and what both print comes as it comes.
-test: $(READY)
+test: $(READY) system
 	@$(MAKE) --no-print-directory -j 2 check unit
 	@$(MAKE) --no-print-directory integration
+
+# Programs that tests use and pip does not have. Root on Debian gets them; anyone else is told what is skipped.
+system:
+	@command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "== installing Chromium"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium-headless-shell; } >/dev/null || \
+			echo "== no Chromium could be installed: the tests of Chromium phones are skipped" >&2; \
+		else echo "== there is no Chromium: its tests are skipped (Debian: apt-get install chromium-headless-shell)" >&2; fi; }
 
 check: $(READY)
 	@echo "== checking format, lint, types and imports"
@@ -82,5 +92,5 @@ $(READY): pyproject.toml constraints.txt
 	@echo "   2 of 3: installing torch: the largest part; nothing is printed meanwhile"
 	@$(INSTALL) torch || { $(call failed,2,$(MEND)); }
 	@echo "   3 of 3: installing the other packages and distrl itself"
-	@$(INSTALL) -e ".[train,vlm,bench,tensorboard,android,ray,dev,docs]" || { $(call failed,3,$(MEND)); }
+	@$(INSTALL) -e ".[train,vlm,bench,tensorboard,android,ray,miniwob,dev,docs]" || { $(call failed,3,$(MEND)); }
 	@touch $@

@@ -36,10 +36,12 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "devices": {
         "android": "distrl.devices.android.device:make_devices",
         "sim": "distrl.devices.sim.device:make_devices",
+        "web": "distrl.devices.web.device:make_devices",
     },
     "suites": {
         "android_world": "distrl.tasks.android_world:AndroidWorldSuite",
         "list": "distrl.tasks.lists:ListSuite",
+        "miniwob": "distrl.tasks.miniwob:MiniWobSuite",
         "sim-start": "distrl.tasks.sim.suites:sim_start",
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",
         "sim-general": "distrl.tasks.sim.suites:sim_general",

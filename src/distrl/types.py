@@ -215,14 +215,30 @@ class AndroidSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Name and seed of a task of AndroidWorld, such as ContactsAddContact/7, which sets the phone up and checks it; first of all."""
 
 
+class WebSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="web"):
+    """How a Chromium phone begins: the page that it opens, with no trace of earlier tasks."""
+
+    url: str
+    """An address of `devices.web.allow`; of the kind miniwob, the name of one of its tasks, such as click-test."""
+    page: Literal["web", "miniwob", "phone"] = "web"
+    """web: any page. miniwob: a task of MiniWoB++, which asks, rewards and ends by itself. phone: a page that is a phone, and
+    offers the functions of `devices.web.phone`."""
+    seed: int = 0
+    """Decides what a page of the kind miniwob asks for."""
+    width: int = 0
+    height: int = 0
+    """Size of the screen in CSS pixels; 0: as `devices.web` says."""
+
+
 class CustomSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data that a device of your own understands."""
 
     values: dict[str, Any] = {}
 
 
-Setup = SimSetup | AndroidSetup | CustomSetup
-"""How the device is brought to the start of a task. `SimSetup` is for simulated phones, `AndroidSetup` for real ones."""
+Setup = SimSetup | AndroidSetup | WebSetup | CustomSetup
+"""How the device is brought to the start of a task. `SimSetup` is for simulated phones, `AndroidSetup` for real ones, `WebSetup`
+for Chromium phones."""
 
 
 class SimCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sim"):
@@ -380,13 +396,22 @@ class AndroidEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """package/activity in the foreground."""
 
 
+class WebEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="web"):
+    """How a Chromium phone was left."""
+
+    url: str = ""
+    title: str = ""
+    reason: str = ""
+    """What the page said of its reward."""
+
+
 class CustomEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data with which a device of your own describes how it was left."""
 
     values: dict[str, Any] = {}
 
 
-DeviceEnd = SimEnd | AndroidEnd | CustomEnd
+DeviceEnd = SimEnd | AndroidEnd | WebEnd | CustomEnd
 """What a device knows about its own end state, for the judge."""
 
 

@@ -20,6 +20,7 @@ from distrl.devices.android.adb import Adb
 from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.health import check_all, draw_boxes
 from distrl.devices.android.phone import Phone, adb_config
+from distrl.devices.base import Capture
 from distrl.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     }
     parsers = {name: actions.add_parser(name, help=text, allow_abbrev=False) for name, text in made.items()}
     for name in ("show", "tap"):
-        parsers[name].add_argument("serial", metavar="SERIAL", help="as `distrl devices list` names it")
+        text = "as `distrl devices list` names it" + ("; web: a Chromium phone" if name == "show" else "")
+        parsers[name].add_argument("serial", metavar="SERIAL", help=text)
+    parsers["show"].add_argument("--url", default="", metavar="URL", help="of a Chromium phone: a page, or a task of MiniWoB++ (a page of our own)")  # fmt: skip
     parsers["show"].add_argument("--out", type=Path, metavar="FILE", help="where the PNG goes (SERIAL.png)")
     parsers["check"].add_argument("serials", nargs="*", metavar="SERIAL", help="these alone (all)")
     for axis in ("x", "y"):
@@ -81,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     if args.action == "stats":
         return device_stats.run(args)
+    if args.action == "show" and args.serial == "web":
+        return _show_web(args)
     settings = load_config(args.config, {**args.overrides, "devices.kind": "android"}).devices.android
     if args.action == "list":
         return asyncio.run(_list(args, settings))
@@ -116,7 +121,19 @@ async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
     began = time.perf_counter()
     device = AndroidDevice(args.serial, settings)
     await device.phone.come_online()
-    capture = await device.capture(screenshot=True)
+    return _print_capture(args, await device.capture(screenshot=True), took_s=time.perf_counter() - began)
+
+
+def _show_web(args: argparse.Namespace) -> int:
+    from distrl.devices.web.health import show_page
+
+    began = time.perf_counter()
+    settings = load_config(args.config, {**args.overrides, "devices.kind": "web"}).devices.web
+    capture = asyncio.run(show_page(settings, args.url))
+    return _print_capture(args, capture, took_s=time.perf_counter() - began)
+
+
+def _print_capture(args: argparse.Namespace, capture: Capture, *, took_s: float) -> int:
     out: Path = args.out or Path(f"{args.serial.replace(':', '-')}.png")
     try:
         out.write_bytes(draw_boxes(capture))
@@ -125,7 +142,7 @@ async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
     for number, element in enumerate(capture.elements):
         words = element.text or element.description or element.resource_id
         print(f"{number:3} {'tap' if element.clickable else '   '} {element.class_name:16} {words[:80]}")
-    print(f"{capture.app or 'an unknown app'}; {out} in {time.perf_counter() - began:.2f} s")
+    print(f"{capture.app or 'an unknown app'}; {out} in {took_s:.2f} s")
     if args.json:
         facts = {"app": capture.app, "file": str(out), "elements": capture.elements}
         print_json({"serial": args.serial, "width_px": capture.width_px, "height_px": capture.height_px, **facts})

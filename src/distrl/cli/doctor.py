@@ -93,6 +93,7 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("KVM", "turn virtualisation on", _kvm)
     yield attempt("android sdk", "install Android's SDK", _android_sdk)
     yield attempt("android devices", "distrl devices check", _android_devices)
+    yield attempt("chromium", "distrl devices show web", _chromium)
     yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
 
 
@@ -265,6 +266,18 @@ def _android_devices() -> str:
             raise UnfitError(f"{health.serial}: {health.seen}", fix=health.fix)
     shown = "; ".join(f"{health.serial} {health.seen}" for health in found)
     return f"port {port}: {shown or 'no device, which simulated phones do not need'}"
+
+
+def _chromium() -> str:
+    """Version, and a page of our own opened and tapped."""
+    from distrl.config.schema import WebConfig
+    from distrl.devices.web.chromium import chromium_version
+    from distrl.devices.web.health import try_phone
+
+    def probe() -> str:
+        return f"{chromium_version()}: {asyncio.run(try_phone(WebConfig()))}"
+
+    return _unless_missing(probe, "devices.kind = web")
 
 
 def _terminal() -> str:

@@ -18,6 +18,7 @@ EXTRA_OF = {
     "accelerate": "vlm",
     "matplotlib": "bench",
     "ray": "ray",
+    "miniwob": "miniwob",
 }
 """The extra of distrl that brings a package."""
 

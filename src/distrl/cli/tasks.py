@@ -24,6 +24,8 @@ from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardChec
 EXAMPLES = 3
 WITHOUT_TASKS = ("list",)
 """Built-in suites that have tasks only where a configuration gives them some."""
+OF_PACKAGES = ("android_world", "miniwob")
+"""Built-in suites whose tasks another package brings, which may not be installed."""
 
 
 class SuiteFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +107,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
-    """Every suite by its name, built in or of an installed package, and those of packages that fail, with the error in one line."""
+    """Every suite by its name, built in or of an installed package, and those whose package is missing or fails, with the error in one line."""
     found: dict[str, Suite] = {}
     broken: dict[str, str] = {}
     for name in plugins.names("suites"):
@@ -117,7 +119,7 @@ def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
                 with raised_as(lambda error: TaskError(str(error) or type(error).__name__)):
                     deque((_oracle_steps(task) for split in SPLITS for task in tasks_of(made, split)), maxlen=0)
         except DistrlError as error:  # it costs its own suite alone
-            if name in plugins.BUILT_IN["suites"]:
+            if name in plugins.BUILT_IN["suites"] and name not in OF_PACKAGES:
                 raise
             broken[name] = " ".join(str(error).split())[:300]
         else:

@@ -53,6 +53,17 @@ class AndroidWorldConfig(Section, frozen=True):
     """Of the test tasks, as AndroidWorld's own runner has it; training and tuning tasks are of the next two."""
 
 
+class MiniWobConfig(Section, frozen=True):
+    """Tasks of MiniWoB++: `[tasks.miniwob]`."""
+
+    tasks: tuple[str, ...] = ()
+    """Names of its pages, such as click-tab; empty: all that a phone's gestures can express."""
+    train_seeds: Annotated[int, Meta(ge=1, le=100_000)] = 500
+    """Instances of each to train on."""
+    test_seeds: Annotated[int, Meta(ge=1, le=10_000)] = 50
+    """Instances of each that are held out: as many to tune by, and as many to test on."""
+
+
 ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,80}")
 
 

@@ -182,11 +182,93 @@ class AndroidConfig(Section, frozen=True):
     emulator: EmulatorConfig = EmulatorConfig()
 
 
+Function = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*)?$",
+        description="names with dots between them, such as __OS__.goHome",
+    ),
+]
+"""Of a page."""
+Origin = Annotated[
+    str,
+    Meta(
+        pattern=r"^https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?$",
+        description="scheme, host and port, such as http://127.0.0.1:8000, without a path",
+    ),
+]
+
+
+class PhonePageConfig(Section, frozen=True):
+    """Functions of a page that is a phone, with MobileGym's names: `[devices.web.phone]`. What is empty, the browser does itself."""
+
+    tap: Function = "__SIM_INPUT__.tap"
+    """Taps at x, y in CSS pixels."""
+    long_press: Function = "__SIM_INPUT__.longPress"
+    """Presses long at x, y."""
+    swipe: Function = "__SIM_INPUT__.swipe"
+    """Swipes from x, y to x, y."""
+    type: Function = "__SIM_INPUT__.type"
+    """Types a text into the focused field."""
+    enter: Function = "__SIM_INPUT__.enter"
+    """Presses enter."""
+    back: Function = "__OS__.handleBack"
+    """Goes back."""
+    home: Function = "__OS__.goHome"
+    """Goes to the home screen."""
+    route: Function = "__OS__.getAppRoute"
+    """Tells which app is in the foreground."""
+    ready: Function = "__SIM__.waitForData"
+    """Ends once the page has all its data."""
+    reset: Function = "__SIM__.resetState"
+    """Brings the phone back to its first state."""
+    get_state: Function = "__SIM__.getState"
+    """Gives the whole state."""
+    set_state: Function = "__SIM__.setState"
+    """Sets the state."""
+
+
+class WebConfig(Section, frozen=True):
+    """Chromium phones: `[devices.web]`."""
+
+    chromium: str = ""
+    """The Chromium or Chrome program; empty: the first one that is installed."""
+    sandbox: Literal["auto", "on", "off"] = "auto"
+    """Chromium's sandbox, which root cannot have; auto: off for root alone."""
+    allow: tuple[Origin, ...] = ()
+    """Where pages may go, such as "http://127.0.0.1:8000"; everything else is out of reach. Pages that a suite brings need no entry."""
+    width: Annotated[int, Meta(ge=64, le=4096)] = 360
+    """Width of the screen in CSS pixels."""
+    height: Annotated[int, Meta(ge=64, le=4096)] = 720
+    """Height of the screen in CSS pixels."""
+    pixel_ratio: Annotated[float, Meta(ge=0.25, le=8.0)] = 1.0
+    """Pixels of a screenshot for each CSS pixel."""
+    screenshot_quality: Annotated[int, Meta(ge=10, le=100)] = 80
+    """Of the JPEGs."""
+    elements: bool = True
+    """Read the page's elements; false: pictures alone, for policies that read no elements."""
+    most_elements: Few = 200
+    """Elements of a screen that are read."""
+    kept_pages: Few = 32
+    """Pages of MiniWoB++ that a phone keeps loaded, a few MB each: a task on one of them begins at once."""
+    quiet_s: SecondsOrNone = 0.03
+    """The screen is at rest once the page has not changed for so long and nothing on it moves."""
+    settle_s: Seconds = 2.0
+    """Go on after so many seconds even if the page keeps changing."""
+    wait_s: SecondsOrNone = 0.5
+    """How long the action "wait" takes."""
+    load_s: Seconds = 15.0
+    """A page that takes longer to load has failed, and the phone is lost."""
+    call_s: Seconds = 8.0
+    """A browser that takes longer to answer hangs, and the phone is lost."""
+    phone: PhonePageConfig = PhonePageConfig()
+
+
 class DevicesConfig(Section, frozen=True):
     """What the workers drive, and how many."""
 
     kind: Name = "sim"
-    """What the workers drive: sim (simulated phones), android (phones and emulators over ADB), an entry point or `package.module:attribute`."""
+    """What the workers drive: sim (simulated phones), android (phones and emulators over ADB), web (Chromium with a phone's screen), an entry point or `package.module:attribute`."""
     per_worker: Few = 72
     """Devices that each worker process drives at once."""
     spares: FewOrNone = 0
@@ -195,6 +277,7 @@ class DevicesConfig(Section, frozen=True):
     """How often a worker looks for devices that have come since it started, such as a phone that was plugged in; 0: never. Simulated phones do not come or go."""
     sim: SimConfig = SimConfig()
     android: AndroidConfig = AndroidConfig()
+    web: WebConfig = WebConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of devices of your own."""
 
@@ -207,6 +290,8 @@ class PointerConfig(Section, frozen=True):
     """Size of a token's vector."""
     layers: Annotated[int, Meta(ge=1, le=8)] = 3
     """Transformer layers."""
+    max_elements: Annotated[int, Meta(ge=1, le=1_000)] = 40
+    """UI elements of a screen that are read, the first ones; those after them do not exist for the policy. Weights fit any number."""
     string_match: bool = True
     """Give the policy features that say which words of an element stand in the instruction; a strong prior, off for comparisons."""
     word_swap_share: Share = 0.5

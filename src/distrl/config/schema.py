@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from distrl.config.judging import AndroidWorldConfig, EnsembleConfig, ListConfig, ModelJudgeConfig
+from distrl.config.judging import (
+    AndroidWorldConfig,
+    EnsembleConfig,
+    ListConfig,
+    MiniWobConfig,
+    ModelJudgeConfig,
+)
 from distrl.config.kinds import (
     NO_PERTURBATIONS,
     AlgorithmConfig,
@@ -32,6 +38,7 @@ from distrl.config.kinds import (
     Name,
     NotNegative,
     PerturbationConfig,
+    PhonePageConfig,
     PixelConfig,
     PointerConfig,
     PolicyConfig,
@@ -49,6 +56,7 @@ from distrl.config.kinds import (
     SomeOrNone,
     Temperature,
     VlmConfig,
+    WebConfig,
 )
 
 __all__ = [
@@ -70,9 +78,11 @@ __all__ = [
     "LatencyConfig",
     "LearnerConfig",
     "ListConfig",
+    "MiniWobConfig",
     "ModelJudgeConfig",
     "PPOConfig",
     "PerturbationConfig",
+    "PhonePageConfig",
     "PixelConfig",
     "PointerConfig",
     "PolicyConfig",
@@ -86,6 +96,7 @@ __all__ = [
     "TelemetryConfig",
     "VlmConfig",
     "WarmStartConfig",
+    "WebConfig",
 ]
 
 
@@ -110,13 +121,14 @@ class RunConfig(Section, frozen=True):
 
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), an entry point or `package.module:attribute`."""
+    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
     max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
     """Share of the practised tasks that come under other names, on simulated phones where everything is called so, so that neither names nor phones are learnt by heart; 0: none."""
     list: ListConfig = ListConfig()
     android_world: AndroidWorldConfig = AndroidWorldConfig()
+    miniwob: MiniWobConfig = MiniWobConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a suite of your own."""
 

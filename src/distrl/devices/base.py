@@ -57,6 +57,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     height_px: int = 0
     app: str = ""
     """The app in the foreground; empty: not known."""
+    instruction: str = ""
+    """What the device itself asks for, as pages with tasks of their own do; empty: the task says it."""
 
 
 class Performed(msgspec.Struct, frozen=True, kw_only=True):

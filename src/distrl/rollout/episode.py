@@ -207,6 +207,8 @@ class _Episode:
         if wait_for_memory is not None:
             await wait_for_memory()
         capture = await self._capture(screenshot=keep is not None)
+        if capture.instruction and not self.steps:
+            self._task = replace(self._task, instruction=capture.instruction)
         return self._builder.observe(capture, screenshot=keep(capture.screenshot) if keep else "")
 
     async def _capture(self, *, screenshot: bool) -> Capture:

@@ -29,7 +29,7 @@ class ObservationBuilder:
     def observe(self, capture: Capture, *, screenshot: str = "") -> Observation:
         """What the policy is shown of a capture; `screenshot` is the reference to its picture."""
         return Observation(
-            instruction=self._instruction,
+            instruction=capture.instruction or self._instruction,
             elements=capture.elements,
             screenshot=screenshot,
             width_px=capture.width_px,

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from distrl.config.schema import JudgeConfig
 from distrl.devices.base import Capture, Device, Performed, SavesState
@@ -141,6 +142,8 @@ class SteppedEpisode:
         capture = self.capture(screenshot=self._frames is not None)
         reference = self._frames.put(capture.screenshot) if self._frames is not None else ""
         self._shown = self._builder.observe(capture, screenshot=reference)
+        if capture.instruction and not self.num_steps:
+            self.task = replace(self.task, instruction=capture.instruction)
         return self._shown
 
     def act(self, observation: Observation, action: Action) -> Performed:

@@ -23,7 +23,11 @@ def torch_device(name: str, *, key: str) -> torch.device:
 
 
 def check_devices(config: Config) -> None:
-    """Raise now, before anything is written, where a role would find no processor to compute on."""
+    """Raise now, before anything is written, where a role would find no processor to compute on, or no browser to drive."""
+    if config.devices.kind == "web":
+        from distrl.devices.web.chromium import find_chromium
+
+        find_chromium(config.devices.web.chromium)
     # torch is loaded only where there is something to ask
     missing = {key: name for key, name in _places(config).items() if name.startswith("cuda") and not _is_here(name)}
     if missing:

@@ -21,6 +21,8 @@ OTHERS = {
     "devices.android.adb": "a program that would run with your rights",
     "devices.android.host": "an adb server that is not on this machine",
     "devices.android.logcat": "a folder that would be written to",
+    "devices.web.chromium": "a program that would run with your rights",
+    "devices.web.allow": "addresses that pages would be opened from",
     "tasks.list.clear": "data that would be deleted on your phones",
     "tasks.list.settings": "settings that would be changed on your phones",
     "tasks.list.open": "what would be opened on your phones",

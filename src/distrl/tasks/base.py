@@ -56,9 +56,8 @@ class RenamesTasks(Protocol):
 
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
-    made = plugins.make(
-        "suites", tasks.suite, {"list": tasks.list, "android_world": tasks.android_world}, tasks.options
-    )
+    tables = {"list": tasks.list, "android_world": tasks.android_world, "miniwob": tasks.miniwob}
+    made = plugins.make("suites", tasks.suite, tables, tasks.options)
     return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]
 
 

@@ -99,8 +99,13 @@ def test_programs_and_addresses_that_a_run_names_need_as_much_trust(
 ) -> None:
     kinds = {"devices": {"devices.kind": "android"}, "judge": {"judge.kind": "model"}, "tasks": {"tasks.suite": "list"}}
     suites = {"tasks": {"tasks.suite": key.split(".")[1]}}
-    kind = {**kinds, **suites}[key.partition(".")[0]]
-    value = {"judge.model.url": "http://192.0.2.1/v1", "devices.android.host": "192.0.2.1"}.get(key, "./strange")
+    kind = {"devices.kind": "web"} if key.startswith("devices.web.") else {**kinds, **suites}[key.partition(".")[0]]
+    addresses = {
+        "judge.model.url": "http://192.0.2.1/v1",
+        "devices.android.host": "192.0.2.1",
+        "devices.web.allow": ("http://192.0.2.1",),
+    }
+    value = addresses.get(key, "./strange")
     run = a_run(tmp_path, {**kind, key: value})
     for command in commands(run, tmp_path / "out"):
         assert main(command) == 2

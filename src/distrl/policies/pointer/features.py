@@ -23,7 +23,10 @@ CLASSES = (
     "View", "ListItem", "Switch", "CheckBox", "Button", "EditText", "TextView", "Heading", "Card", "ImageButton",
     "Tab", "Title", "ScrollView", "ProgressBar",
 )  # fmt: skip
+ALIASES = {"RadioButton": "CheckBox", "Link": "Button", "Spinner": "ListItem", "ImageView": "ImageButton"}
+"""Classes of other devices that are read as one of these: a new row would make weights of before useless."""
 CLASS_ROWS = {name: row for row, name in enumerate(CLASSES)}
+CLASS_ROWS |= {name: CLASS_ROWS[known] for name, known in ALIASES.items()}
 TEXT_WORDS, DETAIL_WORDS, PAST_WORDS = 6, 4, 5
 ELEMENT_FEATURES, WORD_FEATURES, PAST_FEATURES = 16, 3, 3
 ANSWERABLE = frozenset(("TextView", "ListItem", "Card", "EditText", "Heading", "CheckBox", "Switch", "Tab"))
@@ -63,10 +66,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     past_mask_BP: Tensor
 
 
-def encode(observation: Observation, *, string_match: bool) -> Encoded:
+def encode(observation: Observation, *, string_match: bool, limit: int = MAX_ELEMENTS) -> Encoded:
     """The observation as arrays. Without `string_match` the features that say which words stand in both texts are 0."""
     words = read(observation.instruction)[:MAX_WORDS]
-    elements, recent = observation.elements[:MAX_ELEMENTS], observation.recent
+    elements, recent = observation.elements[:limit], observation.recent
     said = tuple(word.plain for word in words)
     touched = frozenset(past.target for past in recent if past.target)
     features = [_element_features(element, said, touched, string_match) for element in elements]
@@ -76,7 +79,7 @@ def encode(observation: Observation, *, string_match: bool) -> Encoded:
         element_words_EW=np.array([_element_words(e.text, e.description) for e in elements], np.int16).reshape(-1, TEXT_WORDS + DETAIL_WORDS),
         element_class_E=np.array([CLASS_ROWS.get(e.class_name, 0) for e in elements], np.int16),
         element_features_EF=np.array(features, np.float32).reshape(-1, ELEMENT_FEATURES),
-        past_kind_P=np.array([_past_kind(past, observation) for past in recent], np.int16),
+        past_kind_P=np.array([_past_kind(past, observation, limit) for past in recent], np.int16),
         past_words_PW=np.array([_rows(past.target, PAST_WORDS) for past in recent], np.int16).reshape(-1, PAST_WORDS),
         past_features_PF=np.array([(past.valid, past.changed, age / 8) for age, past in enumerate(reversed(recent))][::-1], np.float32).reshape(-1, PAST_FEATURES),
     )  # fmt: skip
@@ -134,8 +137,8 @@ def _word_features(
     return features
 
 
-def _past_kind(past: Past, observation: Observation) -> int:
-    choice = to_choice(past.action, observation)
+def _past_kind(past: Past, observation: Observation, limit: int) -> int:
+    choice = to_choice(past.action, observation, limit)
     if choice is not None:
         return choice[0]
     return KINDS.index(

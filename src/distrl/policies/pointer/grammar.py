@@ -25,6 +25,7 @@ POINTING = ("tap", "hold", "answer")
 KINDS = (*POINTING, "type", "down", "up", "left", "right", "back", "home", "enter", "wait", "done", "impossible")
 TYPE = KINDS.index("type")
 MAX_ELEMENTS = 40
+"""Elements of a screen that are read, where the settings do not say otherwise."""
 LONGEST_SPAN = 12
 """Words that can be typed at once."""
 
@@ -42,14 +43,14 @@ PLAIN: dict[str, Action] = {
 }
 
 
-def to_action(choice: Choice, observation: Observation) -> Action:
+def to_action(choice: Choice, observation: Observation, limit: int = MAX_ELEMENTS) -> Action:
     """The gesture that a choice stands for on this screen."""
     kind, first, last = KINDS[choice[0]], choice[1], choice[2]
     if kind in PLAIN:
         return PLAIN[kind]
     if kind == "type":
         return TypeText(span(observation.instruction, first, last))
-    elements = observation.elements[:MAX_ELEMENTS]
+    elements = observation.elements[:limit]
     if first >= len(elements):
         return Unparsed(f"{kind} on element {first} of {len(elements)}")
     x, y = elements[first].bounds.centre
@@ -58,15 +59,15 @@ def to_action(choice: Choice, observation: Observation) -> Action:
     )
 
 
-def to_choice(action: Action, observation: Observation) -> Choice | None:
+def to_choice(action: Action, observation: Observation, limit: int = MAX_ELEMENTS) -> Choice | None:
     """The choice that stands for `action`; None where the grammar cannot express it."""
     match action:
         case Tap(x=x, y=y):
-            return _pointing("tap", _at(observation, x, y))
+            return _pointing("tap", _at(observation, x, y, limit))
         case LongPress(x=x, y=y):
-            return _pointing("hold", _at(observation, x, y))
+            return _pointing("hold", _at(observation, x, y, limit))
         case Finish(status="complete", answer=answer) if answer:
-            return _pointing("answer", _labelled(observation, answer))
+            return _pointing("answer", _labelled(observation, answer, limit))
         case TypeText(text=text):
             found = find(observation.instruction, text)
             return (TYPE, *found) if found and found[1] - found[0] < LONGEST_SPAN else None
@@ -86,12 +87,10 @@ def _pointing(kind: str, element: int | None) -> Choice | None:
     return None if element is None else (KINDS.index(kind), element, 0)
 
 
-def _at(observation: Observation, x: float, y: float) -> int | None:
+def _at(observation: Observation, x: float, y: float, limit: int) -> int | None:
     """The smallest element under a point, a clickable one first."""
     under = [
-        (not e.clickable, _area(e), i)
-        for i, e in enumerate(observation.elements[:MAX_ELEMENTS])
-        if e.bounds.contains(x, y)
+        (not e.clickable, _area(e), i) for i, e in enumerate(observation.elements[:limit]) if e.bounds.contains(x, y)
     ]
     return min(under)[2] if under else None
 
@@ -100,11 +99,9 @@ def _area(element: UiElement) -> float:
     return (element.bounds.right - element.bounds.left) * (element.bounds.bottom - element.bounds.top)
 
 
-def _labelled(observation: Observation, text: str) -> int | None:
+def _labelled(observation: Observation, text: str, limit: int) -> int | None:
     wanted = text.casefold()
-    return next(
-        (i for i, e in enumerate(observation.elements[:MAX_ELEMENTS]) if label_of(e).casefold() == wanted), None
-    )
+    return next((i for i, e in enumerate(observation.elements[:limit]) if label_of(e).casefold() == wanted), None)
 
 
 def direction(swipe: Swipe) -> str:

@@ -37,7 +37,7 @@ class PointerPolicy:
 
     def encode(self, observation: Observation) -> Encoded:
         """The observation as arrays."""
-        return encode(observation, string_match=self.config.string_match)
+        return encode(observation, string_match=self.config.string_match, limit=self.config.max_elements)
 
     def augment(self, encoded: Encoded) -> Encoded:
         """The same with some words swapped for others, on the screen and in the instruction alike."""
@@ -65,7 +65,11 @@ class PointerPolicy:
         values = torch.sigmoid(logits.value_B).tolist()
         return [
             Decision(
-                action=to_action(choice, observation), choice=choice, logp=logp[i], entropy=entropy[i], value=values[i]
+                action=to_action(choice, observation, self.config.max_elements),
+                choice=choice,
+                logp=logp[i],
+                entropy=entropy[i],
+                value=values[i],
             )
             for i, (choice, observation) in enumerate(zip(choices, observations, strict=True))
         ]
@@ -90,7 +94,7 @@ class PointerPolicy:
 
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         """The choice that stands for `action`; None where the grammar cannot express it."""
-        return to_choice(action, observation)
+        return to_choice(action, observation, self.config.max_elements)
 
     def weights(self) -> dict[str, Tensor]:
         """The network's tensors by name."""

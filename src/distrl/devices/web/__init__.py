@@ -1,0 +1,1 @@
+"""A Chromium phone: pages with a phone's screen and touch, over the DevTools protocol."""

@@ -1,0 +1,314 @@
+"""A Chromium phone with the real browser: gestures, what it sees, what pages may not do, and what becomes of crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from distrl.config.schema import WebConfig
+from distrl.devices.base import Fleet
+from distrl.devices.web.device import make_devices
+from distrl.errors import DeviceError, DeviceLost, LossCause, TaskError
+from distrl.types import Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed, Wait, WebSetup
+from support.webs import Pages, group_of, is_running, named, needs_chromium, pages, tap, texts
+
+pytestmark = needs_chromium
+SAID = '<p id="said">nothing</p>'
+
+
+def run(work: Callable[[Pages], Awaitable[None]], folder: Path, **settings: object) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(120), pages(folder, **settings) as found:
+            await work(found)
+
+    asyncio.run(within())
+
+
+def test_every_gesture_arrives_and_what_came_of_it_is_seen(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown(
+            f"{SAID}<button onclick=\"said.textContent='tapped'\">Tap me</button>"
+            '<div id="hold" style="height:60px;background:#ddd" oncontextmenu="said.textContent=\'held\';return false">Hold me</div>'
+            '<form onsubmit="said.textContent=\'sent \' + q.value;return false"><label>Search<input id="q" value="old"></label></form>'
+            '<div id="rows" style="height:120px;overflow-y:auto">'
+            + "".join(f'<p style="margin:0;height:50px">Row {row}</p>' for row in range(12))
+            + "</div>"
+        )
+        capture = await device.capture(screenshot=True)
+        assert Image.open(BytesIO(capture.screenshot)).size == (capture.width_px, capture.height_px) == (360, 720)
+        assert capture.app == "page.html"
+        assert named(capture, "Tap me").clickable
+        assert named(capture, "Tap me").class_name == "Button"
+        assert not named(capture, "nothing").clickable
+
+        assert (await tap(device, "Tap me")).changed
+        assert "tapped" in await texts(device)
+        assert not (await device.perform(Tap(0.99, 0.99))).changed
+        await device.perform(LongPress(*named(await device.capture(screenshot=False), "Hold me").bounds.centre))
+        assert "held" in await texts(device)
+
+        assert (await device.perform(TypeText("too early"))).why == "no field is focused"
+        await tap(device, "q")
+        assert named(await device.capture(screenshot=False), "q").focused
+        assert (await device.perform(TypeText('näh & <b>"q"</b>'))).changed
+        assert named(await device.capture(screenshot=False), "q").text == 'näh & <b>"q"</b>'
+        await device.perform(Press("enter"))
+        assert 'sent näh & <b>"q"</b>' in await texts(device)
+
+        assert "Row 9" not in await texts(device)
+        x, y = named(await device.capture(screenshot=False), "rows").bounds.centre
+        for _ in range(6):
+            await device.perform(Swipe(x, y, x, y - 0.12))
+        assert "Row 9" in await texts(device)
+        assert (await device.perform(Wait())).valid
+        assert not (await device.perform(Unparsed("click that"))).valid
+        assert not (await device.perform(Tap(1.5, 0.5))).valid
+        assert (await device.perform(Finish())).valid
+
+    run(work, tmp_path)
+
+
+def test_what_is_covered_hidden_or_beyond_the_screen_is_no_element(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        cover = "position:fixed;top:0;left:0;width:100%;height:60px;background:#fff"
+        device = await site.shown(
+            f'<button style="position:absolute;top:10px">Under</button><div style="{cover}">Cover</div>'
+            '<div style="height:80px"></div><button style="visibility:hidden">Invisible</button>'
+            '<button style="opacity:0">Clear</button><button disabled>Off</button>'
+            '<div style="height:900px"></div><button>Below</button>'
+        )
+        capture = await device.capture(screenshot=False)
+        assert [each.text for each in capture.elements if each.text] == ["Cover", "Off"]
+        assert not named(capture, "Off").enabled
+        assert not named(capture, "Off").clickable
+
+    run(work, tmp_path)
+
+
+def test_shadow_roots_frames_and_frames_of_other_origins_are_looked_into(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        other = site.write("other.html", "<button onclick=\"this.textContent='Foreign tapped'\">Foreign</button>")
+        inner = site.write("inner.html", "<button onclick=\"this.textContent='Inner tapped'\">Inner</button>")
+        foreign = other.replace("127.0.0.1", "localhost")
+        device = await site.shown(
+            f'<div id="host"></div><div id="shut"></div><iframe src="{inner}" style="height:80px"></iframe><iframe src="{foreign}" style="height:80px"></iframe>'
+            "<script>host.attachShadow({mode:'open'}).innerHTML='<button>Open root</button>';"
+            "const b=document.createElement('button');b.textContent='Closed root';b.onclick=()=>{b.textContent='Closed tapped'};"
+            "shut.attachShadow({mode:'closed'}).append(b)</script>"
+        )
+        assert await texts(device) == ["Open root", "Closed root", "Inner", "Foreign"]
+        for name in ("Closed", "Inner", "Foreign"):
+            full = "Closed root" if name == "Closed" else name
+            assert (await tap(device, full)).changed
+        assert await texts(device) == ["Open root", "Closed tapped", "Inner tapped", "Foreign tapped"]
+
+    async def with_other(site: Pages) -> None:
+        port = site.settings.allow[0].rpartition(":")[2]
+        site.settings = WebConfig(allow=(*site.settings.allow, f"http://localhost:{port}"), load_s=5.0)
+        await work(site)
+
+    run(with_other, tmp_path)
+
+
+def test_a_list_to_choose_from_opens_on_the_screen(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        options = "".join(f"<option>Colour {number}</option>" for number in range(30))
+        device = await site.shown(f'{SAID}<select id="c" onchange="said.textContent=this.value">{options}</select>')
+        assert named(await device.capture(screenshot=False), "c").class_name == "Spinner"
+        await tap(device, "c")
+        assert named(await device.capture(screenshot=False), "Colour 3").class_name == "ListItem"
+        await tap(device, "Colour 3")
+        assert (await texts(device))[0] == "Colour 3"
+        await tap(device, "c")
+        assert (await device.perform(Press("back"))).changed  # shuts the list, and leaves no page
+        assert await texts(device) == ["Colour 3", "Colour 3"]
+
+    run(work, tmp_path)
+
+
+def test_it_waits_for_what_a_tap_sets_off(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        site.write("next.html", "<p>Arrived</p>")
+        device = await site.shown(
+            f"{SAID}<a href='next.html'>Next</a> <button onclick=\"let n=0;const t=setInterval(()=>{{said.textContent=n;"
+            'if(++n>12)clearInterval(t)},10)">Count</button><div id="d" style="width:40px;transition:width .3s">w</div>'
+        )
+        await tap(device, "Count")
+        assert (await texts(device))[0] == "12"
+        assert (await tap(device, "Next")).changed
+        assert await texts(device) == ["Arrived"]
+        assert (await device.perform(Press("back"))).changed
+        assert "Next" in await texts(device)
+        assert not (await device.perform(Press("back"))).valid
+        await tap(device, "Next")
+        await device.perform(Press("home"))
+        assert "Next" in await texts(device)
+
+    run(work, tmp_path)
+
+
+def test_a_page_gets_nowhere_but_to_the_allowed_addresses(tmp_path: Path) -> None:
+    reached: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append((await reader.readline()).decode())
+        writer.close()
+
+    async def work(site: Pages) -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        elsewhere = f"http://127.0.0.1:{port}/secret"
+        site.write("popup.html", "<p>Popped up</p>")
+        device = await site.shown(
+            f'{SAID}<a href="{elsewhere}">Away</a> <a href="file:///etc/passwd">File</a> <a href="popup.html" target="_blank">Popup</a> '
+            f'<a href="data:application/zip,x" download="x.zip">Download</a> <img src="{elsewhere}?image">'
+            f"<script>fetch('{elsewhere}?fetch',{{mode:'no-cors'}}).catch(()=>{{said.textContent='blocked'}});"
+            f"new WebSocket('ws://127.0.0.1:{port}/socket');navigator.sendBeacon('{elsewhere}?beacon')</script>"
+        )
+        assert (await texts(device))[0] == "blocked"
+        for name in ("Away", "File", "Download"):
+            await tap(device, name)
+            assert (await texts(device))[0] == "blocked", name
+        assert device.tab.counted["blocked"] >= 1
+        await tap(device, "Popup")  # a phone shows one page at a time
+        assert await texts(device) == ["Popped up"]
+        assert device.tab.counted["popups"] == 1
+        with pytest.raises(TaskError, match="may go to"):
+            await device.start(WebSetup(url=elsewhere))
+        with pytest.raises(TaskError, match="no address"):
+            await device.start(WebSetup(url="file:///etc/passwd"))
+        server.close()
+        assert reached == []
+
+    run(work, tmp_path)
+
+
+def test_dialogs_are_answered_and_a_storm_of_them_is_a_fault(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown(
+            f"{SAID}<button onclick=\"alert(1);said.textContent=confirm('sure?')+' '+prompt('who?')\">Ask</button>"
+            '<button onclick="for(;;)alert(1)">Storm</button>'
+        )
+        await tap(device, "Ask")
+        assert (await texts(device))[0] == "true null"
+        with pytest.raises(DeviceLost, match="dialogs"):
+            await tap(device, "Storm")
+        await device.restart()
+        await device.start(WebSetup(url=site.write("calm.html", "<p>Calm</p>")))
+        assert await texts(device) == ["Calm"]
+
+    run(work, tmp_path)
+
+
+def test_a_crashed_tab_a_hung_page_and_one_that_never_loads_cost_a_phone_and_no_other(tmp_path: Path) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def work(site: Pages) -> None:
+        device = await site.shown('<button onclick="for(;;);">Hang</button>')
+        well = site.phone()
+        await well.start(
+            WebSetup(url=site.write("well.html", "<button onclick=\"this.textContent='fine'\">Well</button>"))
+        )
+        with pytest.raises(DeviceLost) as hung:
+            await tap(device, "Hang")
+        assert hung.value.cause is LossCause.LATE
+        await device.restart()
+        await device.start(WebSetup(url=site.write("page.html", "<p>Back</p>")))
+        assert await texts(device) == ["Back"]
+        await asyncio.gather(device.tab._call("Page.crash"), return_exceptions=True)
+        with pytest.raises(DeviceLost, match="crashed"):
+            await device.perform(Wait())
+        await device.restart()
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        never = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        lonely = make_devices(WebConfig(allow=(never,), load_s=1.0), Fleet(owner="t", count=1, seed=0))[0]
+        with pytest.raises(DeviceLost, match="within 1 s"):
+            await lonely.start(WebSetup(url=f"{never}/x"))  # type: ignore[attr-defined]
+        await lonely.close()
+        server.close()
+        await tap(well, "Well")
+        assert await texts(well) == ["fine"]
+
+    run(work, tmp_path, call_s=2.0, settle_s=0.5)
+
+
+def test_a_killed_browser_is_replaced_and_nothing_is_held_against_its_phones(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown("<p>Here</p>")
+        other, first = site.phone(), site.browser.pid
+        await other.start(WebSetup(url=site.write("page.html", "<p>There</p>")))
+        os.killpg(first, signal.SIGKILL)
+        for each in (device, other):
+            with pytest.raises(DeviceLost) as lost:
+                await each.perform(Wait())
+            assert lost.value.cause is LossCause.SERVER
+        await asyncio.gather(device.restart(), other.restart())
+        assert site.browser.pid not in (0, first)
+        assert site.browser.started == 2
+        await device.start(WebSetup(url=site.write("page.html", "<p>Again</p>")))
+        assert await texts(device) == ["Again"]
+
+    run(work, tmp_path)
+
+
+def test_phones_share_a_browser_and_no_cookies(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        url = site.write(
+            "page.html",
+            f"{SAID}<script>said.textContent='had ' + (localStorage.n || document.cookie);localStorage.n=1;document.cookie='c=1'</script>",
+        )
+        one, two = site.phone(), site.phone()
+        await asyncio.gather(one.start(WebSetup(url=url)), two.start(WebSetup(url=url)))
+        assert await texts(one) == await texts(two) == ["had"]
+        await one.start(WebSetup(url=url))  # nor does the next task find what the last one left
+        assert await texts(one) == ["had"]
+        assert site.browser.started == 1
+
+    run(work, tmp_path)
+
+
+OWNER = """
+import asyncio, sys
+from distrl.config.schema import WebConfig
+from distrl.devices.web.browser import Browser
+from distrl.devices.web.chromium import Chromium
+async def main():
+    browser = await Chromium.start(WebConfig(), name="b")
+    print(browser.pid, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+def test_no_browser_and_no_profile_is_left_after_a_kill_of_its_owner(tmp_path: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True, env=env) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        assert len(group_of(pid)) > 2
+        assert list(tmp_path.iterdir())
+        os.kill(pid, signal.SIGSTOP)  # a browser that hangs does not end by itself either
+        owner.kill()
+    deadline_s = time.monotonic() + 60
+    while (group_of(pid) or is_running(pid) or list(tmp_path.iterdir())) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert group_of(pid) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_chromium_the_error_says_what_to_install() -> None:
+    with pytest.raises(DeviceError, match="is no program") as error:
+        make_devices(WebConfig(chromium="/nowhere/chromium"), Fleet(owner="t", count=1, seed=0))
+    assert "apt-get install" in str(error.value)
+    assert error.value.exit_code == 3

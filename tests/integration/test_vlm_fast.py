@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from distrl.bench.vlm.model import ANSWER_TOKENS, CPU, FORBIDDEN_TOKENS, build_model, prompts
-from distrl.errors import ConfigError, OutOfMemory
-from distrl.policies.vlm.fast_decode import CHECK_END_EVERY, Decoder, Decoding, attend_grouped
-from distrl.policies.vlm.fast_generation import MOST_DECODERS, FastGenerate, supports
+from distrl.bench.vlm.model import CPU, build_model, prompts
+from distrl.errors import ConfigError
+from distrl.policies.vlm.engine import Engine
+from distrl.policies.vlm.fast_generation import FastGenerate, supports
 from distrl.policies.vlm.fast_layers import (
     Lengths,
     attend_packed,
@@ -27,7 +26,6 @@ from distrl.policies.vlm.fast_layers import (
 )
 from distrl.policies.vlm.generation import generate
 from distrl.policies.vlm.policy import VlmPolicy
-from distrl.policies.vlm.tokens import entropy_of, token_logp
 from support.vlms import BODY, mixed_screens, seen, shake, tiny_vlm
 
 
@@ -85,87 +83,6 @@ def test_an_inner_width_that_is_filled_up_changes_nothing_but_the_shape_of_the_p
     fuse_layers(mlp)
     torch.testing.assert_close(mlp(x), stock)
     torch.testing.assert_close(torch.autograd.grad(mlp(x).sum(), x)[0], expected)
-
-
-def test_grouped_attention_of_one_token_equals_attention_with_repeated_keys() -> None:
-    query, key, value = torch.randn(3, 8, 1, 4), torch.randn(3, 2, 6, 4), torch.randn(3, 2, 6, 4)
-    seen = torch.rand(3, 1, 1, 6) > 0.3
-    seen[..., 0] = True
-    found, _ = attend_grouped(None, query, key, value, seen, scaling=0.5)
-    again = [x.repeat_interleave(4, dim=1) for x in (key, value)]
-    expected = F.scaled_dot_product_attention(query, *again, attn_mask=seen, scale=0.5)
-    torch.testing.assert_close(found, expected.transpose(1, 2))
-
-
-def answers_of(model: Any, *, temperature: float) -> tuple[Any, dict[str, torch.Tensor]]:
-    inputs = prompts(model, 3)
-    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=temperature, never=FORBIDDEN_TOKENS)
-    longest = inputs["input_ids"].shape[1] + 3  # more room than the prompts need
-    return Decoder(model, batch=3, longest_prompt=longest, decoding=decoding).answer(inputs)[0], inputs
-
-
-def test_the_recorded_log_probabilities_are_those_of_a_plain_forward_over_prompt_and_answer(model: Any) -> None:
-    answers, inputs = answers_of(model, temperature=0.7)
-    plain = {
-        name: torch.cat([inputs[name], more], dim=1)
-        for name, more in (
-            ("input_ids", answers.token_BA),
-            ("attention_mask", torch.ones_like(answers.token_BA)),
-            ("mm_token_type_ids", torch.zeros_like(answers.token_BA).int()),
-        )
-    }
-    with torch.no_grad():
-        logits = model(**{**inputs, **plain}, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
-    logp = token_logp(logits, torch.tensor(FORBIDDEN_TOKENS), 0.7)
-    torch.testing.assert_close(answers.logp_BA, logp.gather(2, answers.token_BA[..., None])[..., 0], atol=1e-5, rtol=0)
-    torch.testing.assert_close(answers.entropy_BA, entropy_of(logp), atol=1e-4, rtol=0)
-
-
-def test_without_temperature_the_answers_are_those_of_stock_generation(model: Any) -> None:
-    inputs = prompts(model, 3)
-    with torch.no_grad():
-        stock = model.generate(
-            **inputs, do_sample=False, max_new_tokens=ANSWER_TOKENS, min_new_tokens=ANSWER_TOKENS,
-            suppress_tokens=list(FORBIDDEN_TOKENS), pad_token_id=0,
-        )[:, -ANSWER_TOKENS:]  # fmt: skip
-    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=FORBIDDEN_TOKENS)
-    decoder = Decoder(model, batch=3, longest_prompt=inputs["input_ids"].shape[1], decoding=decoding)
-    for _ in range(2):  # a decoder is used again and again
-        assert torch.equal(decoder.answer(inputs)[0].token_BA, stock)
-
-
-def test_no_answer_holds_a_token_that_none_may_hold(model: Any) -> None:
-    answers, _ = answers_of(model, temperature=1.0)
-    assert not torch.isin(answers.token_BA, torch.tensor(FORBIDDEN_TOKENS)).any()
-
-
-def test_new_weights_change_the_next_answer_of_the_same_decoder(model: Any) -> None:
-    inputs = prompts(model, 2)
-    decoding = Decoding(num_tokens=4, temperature=0.0, never=FORBIDDEN_TOKENS)
-    decoder = Decoder(model, batch=2, longest_prompt=inputs["input_ids"].shape[1], decoding=decoding)
-    before = decoder.answer(inputs)[0].logp_BA.clone()
-    weight = model.model.language_model.layers[0].mlp.down_proj.weight
-    with torch.no_grad():
-        weight.add_(0.1)
-        after = decoder.answer(inputs)[0].logp_BA.clone()
-        weight.sub_(0.1)
-    assert not torch.allclose(before, after)
-
-
-@pytest.mark.parametrize("needed", [3, None])
-def test_no_more_tokens_are_made_once_every_answer_that_is_needed_has_ended(model: Any, needed: int | None) -> None:
-    inputs = prompts(model, 4)
-    greedy = Decoding(num_tokens=ANSWER_TOKENS, temperature=0.0, never=FORBIDDEN_TOKENS)
-    longest = inputs["input_ids"].shape[1]
-    whole = Decoder(model, batch=4, longest_prompt=longest, decoding=greedy).answer(inputs)[0].token_BA
-    ends = tuple(set(whole[:needed, 0].tolist()))
-    ending = msgspec.structs.replace(greedy, ends=ends)
-    found = Decoder(model, batch=4, longest_prompt=longest, decoding=ending).answer(inputs, rows=needed)[0].token_BA
-    assert torch.equal(found[:, :CHECK_END_EVERY], whole[:, :CHECK_END_EVERY])
-    assert not found[:, CHECK_END_EVERY:].any()
-    never_said = msgspec.structs.replace(greedy, ends=(FORBIDDEN_TOKENS[0],))
-    again = Decoder(model, batch=4, longest_prompt=longest, decoding=never_said).answer(inputs, rows=needed)[0].token_BA
-    assert torch.equal(again, whole)
 
 
 def test_a_fused_adapter_adds_what_peft_adds_and_learns_what_peft_learns() -> None:
@@ -245,37 +162,6 @@ def test_without_temperature_both_paths_give_the_same(family: str) -> None:
     assert said[0] == said[1]
 
 
-def test_a_decoder_serves_shorter_prompts_too_and_the_one_unused_for_longest_makes_room() -> None:
-    fast, _ = pair("text")
-    answer = FastGenerate()
-    decoding = Decoding(num_tokens=2, temperature=0.0)
-    long = answer._decoder(fast.network.base, 1, 256, decoding)
-    assert answer._decoder(fast.network.base, 1, 128, decoding) is long
-    assert answer._decoder(fast.network.base, 1, 384, decoding) is not long
-    large = answer._decoder(fast.network.base, 64, 128, decoding)  # beside which all others are small
-    for batch in range(2, 2 + MOST_DECODERS - 3):
-        answer._decoder(fast.network.base, batch, 128, decoding)
-    assert answer._decoder(fast.network.base, 1, 256, decoding) is long
-    answer._decoder(fast.network.base, 32, 128, decoding)
-    assert len(answer._decoders) == MOST_DECODERS
-    assert (1, 384, decoding) not in answer._decoders
-    assert answer._decoder(fast.network.base, 1, 256, decoding) is long
-    assert answer._decoder(fast.network.base, 64, 128, decoding) is large
-
-
-def test_all_caches_together_are_at_most_twice_as_large_as_the_largest() -> None:
-    fast, _ = pair("text")
-    answer = FastGenerate()
-    decoding = Decoding(num_tokens=8, temperature=0.0)
-    for batch in (1, 2, 4, 8):
-        answer._decoder(fast.network.base, batch, 256, decoding)
-    assert len(answer._decoders) == 4
-    for longest in (128, 384, 640, 1024, 256):
-        answer._decoder(fast.network.base, 8, longest, decoding)
-        sizes = [decoder._keys.keys[0].numel() for decoder in answer._decoders.values()]
-        assert sum(sizes) <= 2 * max(sizes)
-
-
 def test_an_answer_that_is_nan_leaves_nothing_behind_for_the_next() -> None:
     policy = tiny_vlm("text", generate=FastGenerate())
     (token,) = policy.tokenizer("Z", add_special_tokens=False)["input_ids"]
@@ -285,7 +171,6 @@ def test_an_answer_that_is_nan_leaves_nothing_behind_for_the_next() -> None:
         policy.decide([observation], temperature=0.0, generator=torch.Generator())
         assert policy.nonfinite.skipped == skipped
     assert isinstance(policy._generate, FastGenerate)
-    assert len(policy._generate._decoders) == 1  # both came from one
 
 
 @pytest.mark.parametrize("way", [FastGenerate, lambda: generate])
@@ -329,10 +214,10 @@ def test_sampling_leaves_torchs_own_generator_alone() -> None:
 def test_where_the_fast_path_fails_stock_transformers_is_used_with_a_notice(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_compiler(self: Decoder) -> None:
+    def no_compiler(self: Engine, *_: Any) -> None:
         raise RuntimeError("backend='inductor' raised:\nRuntimeError: Failed to find C compiler.")
 
-    monkeypatch.setattr(Decoder, "_token", no_compiler)
+    monkeypatch.setattr(Engine, "token", no_compiler)
     fallen, stock = pair(family)
     assert fallen._generate is generate
     (notice,) = fallen.notices
@@ -352,14 +237,14 @@ def test_a_fast_path_that_works_is_tried_once_and_leaves_no_cache_behind() -> No
     policy = tiny_vlm("qwen3-vl", generate=FastGenerate())
     assert policy.notices == []
     assert isinstance(policy._generate, FastGenerate)
-    assert not policy._generate._decoders
+    assert not policy._generate.is_open
 
 
 def test_too_little_memory_for_one_prompt_is_no_reason_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(self: Decoder) -> None:
+    def greedy(self: Engine, *_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Decoder, "_token", greedy)
+    monkeypatch.setattr(Engine, "token", greedy)
     with pytest.raises(ConfigError, match="ran out of memory"):
         tiny_vlm("text", generate=FastGenerate())
 
@@ -392,25 +277,3 @@ def test_a_language_model_with_windows_or_scaled_logits_is_left_to_stock_transfo
 
 def test_on_the_cpu_answers_come_from_stock_transformers() -> None:
     assert tiny_vlm("text", generate=None)._generate is generate
-
-
-def test_a_decoder_that_is_let_go_of_leaves_nothing_on_the_model(model: Any) -> None:
-    answers_of(model, temperature=0.0)
-    assert not model.model.language_model._forward_pre_hooks
-
-
-def test_too_little_memory_for_a_batch_gives_its_cache_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, token = tiny_vlm("text", generate=FastGenerate()), Decoder._token
-
-    def greedy(self: Decoder) -> None:
-        if self.batch > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        token(self)
-
-    monkeypatch.setattr(Decoder, "_token", greedy)
-    with pytest.raises(OutOfMemory, match="decide_batch 2"):
-        policy.decide([seen()] * 4, temperature=0.0, generator=torch.Generator())
-    assert isinstance(policy._generate, FastGenerate)
-    assert not policy._generate._decoders
-    policy.decide([seen()], temperature=0.0, generator=torch.Generator())
-    assert [key[0] for key in policy._generate._decoders] == [1]

@@ -72,7 +72,9 @@ def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None
 def test_a_screenshot_goes_through_the_vision_tower_once() -> None:
     policy = fast("qwen2.5-vl", score_batch=2)
     looked = [0]
-    policy.network.base.model.visual.register_forward_pre_hook(lambda *_: looked.__setitem__(0, looked[0] + 1))
+    policy.network.base.model.visual.merger.mlp.register_forward_pre_hook(
+        lambda *_: looked.__setitem__(0, looked[0] + 1)
+    )
     first, passes = scored(policy), looked[0]
     again = scored(policy)
     assert looked[0] == passes > 0

@@ -352,6 +352,8 @@ class VlmConfig(Section, frozen=True):
     """Prompts under gradient at once; fewer need less memory in the learner."""
     fast: bool = True
     """Answer by static caches and captured graphs on a GPU, and learn through fewer kernels, where the model is a Qwen-VL or a plain language model; false: always as transformers does."""
+    fp8: Literal["none", "tower", "all"] = "none"
+    """Frozen weights in float8, on the fast path of a GPU that has it (Ada, Hopper and newer): tower, those of Qwen2.5-VL's vision tower, in workers and learner alike; all, besides those of the language model in workers, whose log-probabilities are then further from the learner's. Faster for large batches, at the price of a second copy of these weights."""
     merge: bool = False
     """Answer with the adapters added into the weights: several times faster for a small model, at the price of a second copy of the weights and of one more rounding."""
     gradient_checkpointing: bool = True

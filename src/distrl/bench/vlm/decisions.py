@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -12,8 +12,6 @@ from distrl.bench.jobs import log_progress
 from distrl.bench.vlm.model import (
     ANSWER_TOKENS,
     FORBIDDEN_TOKENS,
-    IMAGE_TOKENS,
-    TEXT_TOKENS,
     Flops,
     VlmSetting,
     add_trained_adapters,
@@ -27,10 +25,19 @@ from distrl.bench.vlm.model import (
     with_answer,
 )
 from distrl.policies.vlm.adapters import AdapterMerger
-from distrl.policies.vlm.fast_decode import Decoder, Decoding
+from distrl.policies.vlm.engine import Engine, Finished, prompts_of
 from distrl.policies.vlm.fast_generation import speed_up
 from distrl.policies.vlm.fast_layers import restore_layers
-from distrl.policies.vlm.tokens import token_logp
+from distrl.policies.vlm.fast_text import FastText
+from distrl.policies.vlm.fast_vision import FastVision
+from distrl.policies.vlm.image_processor import UnpaddedInputs
+from distrl.policies.vlm.network import VlmNetwork
+from distrl.policies.vlm.packed import Image, pack
+from distrl.policies.vlm.tokens import Vocabulary, token_logp
+
+Fp8 = Literal["none", "tower", "all"]
+"""As in `policy.vlm.fp8`."""
+FP8: tuple[Fp8, ...] = ("tower", "all")
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +51,10 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     stock_lora_decisions_per_s: float
     merged_decisions_per_s: float
     """With adapters merged into the weights: `policy.vlm.merge`."""
+    fp8_tower_decisions_per_s: float | None
+    """With the vision tower in float8, `policy.vlm.fp8`; None where the device has no such products."""
+    fp8_all_decisions_per_s: float | None
+    """With the language model in float8 too."""
     matrix_rate_share: float
     """Share of the measured matrix rate that `decisions_per_s` reaches."""
 
@@ -55,6 +66,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     logprob: tuple[float, float]
     """Largest and mean."""
     stock_logprob: float
+    fp8_logprob: list[tuple[float, float]] | None
+    """With the tower in float8, and with all."""
     lora_logprob: float
     merged_logprob: float
     stock_gradient: float
@@ -68,6 +81,9 @@ def decide_all(setting: VlmSetting, batches: tuple[int, ...], rate: float) -> De
     flops = flops_of(model)
     plain = [_decisions(model, batch, setting) for batch in batches]
     logprob, stock_logprob = logprob_difference(model, setting), _stock_difference(model, setting)
+    log_progress("decisions in float8")
+    tower, all_ = ([_fp8_decisions(model, batch, setting, how) for batch in batches] for how in FP8)
+    fp8_logprob = [logprob_difference(model, setting, fp8=how) for how in FP8] if has_fp8(setting) else None
     log_progress("decisions with adapters, separate and merged")
     adapted = add_trained_adapters(model)
     merging = AdapterMerger(adapted)
@@ -81,9 +97,13 @@ def decide_all(setting: VlmSetting, batches: tuple[int, ...], rate: float) -> De
             lora_decisions_per_s=ours_lora,
             stock_lora_decisions_per_s=stock_lora,
             merged_decisions_per_s=ours_merged,
+            fp8_tower_decisions_per_s=ours_tower,
+            fp8_all_decisions_per_s=ours_all,
             matrix_rate_share=matrix_rate_share(ours, flops.decision, rate),
         )
-        for batch, (ours, stock), (ours_lora, stock_lora), ours_merged in zip(batches, plain, lora, merged, strict=True)
+        for batch, (ours, stock), (ours_lora, stock_lora), ours_merged, ours_tower, ours_all in zip(
+            batches, plain, lora, merged, tower, all_, strict=True
+        )
     ]
     lora_logprob = logprob_difference(model, setting)[0]
     merged_logprob = logprob_difference(model, setting, merging)[0]
@@ -92,6 +112,7 @@ def decide_all(setting: VlmSetting, batches: tuple[int, ...], rate: float) -> De
         speeds=speeds,
         logprob=logprob,
         stock_logprob=stock_logprob,
+        fp8_logprob=fp8_logprob,
         lora_logprob=lora_logprob,
         merged_logprob=merged_logprob,
         stock_gradient=stock_gradient_difference(adapted, setting),
@@ -113,26 +134,60 @@ def _decisions(model: Any, batch: int, setting: VlmSetting) -> tuple[float, floa
     _restore_stock(model)
     with default_attention():
         stock_s = seconds(lambda: _stock_answers(model, inputs), setting)
-    decoder = fast_decoder(model, batch)
-    ours_s = seconds(lambda: decoder.answer(inputs), setting)
+    ours = FastAnswers(model, inputs)
+    ours_s = seconds(ours.answer, setting)
     return batch / ours_s, batch / stock_s
 
 
 def _merged_decisions(model: Any, merging: AdapterMerger, batch: int, setting: VlmSetting) -> float:
-    inputs = prompts(model, batch)
     merging.merge()
-    decoder = fast_decoder(model, batch)
-    ours_s = seconds(lambda: decoder.answer(inputs), setting)
+    ours = FastAnswers(model, prompts(model, batch))
+    ours_s = seconds(ours.answer, setting)
     merging.unmerge()
     return batch / ours_s
 
 
-def fast_decoder(model: Any, batch: int) -> Decoder:
-    """Our decoder of `model`, whose layers are replaced by the fast ones."""
-    speed_up(model)
-    longest = IMAGE_TOKENS + TEXT_TOKENS
-    decoding = Decoding(num_tokens=ANSWER_TOKENS, temperature=1.0, never=FORBIDDEN_TOKENS)
-    return Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding)
+def has_fp8(setting: VlmSetting) -> bool:
+    """Whether this machine multiplies matrices in float8."""
+    return setting.device == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
+
+
+def _fp8_decisions(model: Any, batch: int, setting: VlmSetting, how: Fp8) -> float | None:
+    if not has_fp8(setting):
+        return None
+    return batch / seconds(FastAnswers(model, prompts(model, batch), fp8=how).answer, setting)
+
+
+class FastAnswers:
+    """Our answers to a batch of prompts, whose tensors and screenshots are new to the model each time."""
+
+    def __init__(self, model: Any, inputs: dict[str, Tensor], *, fp8: Fp8 = "none") -> None:
+        speed_up(model)
+        self._base, self._vision = model, FastVision(model.model.visual, fp8=fp8 != "none")
+        self._pixels, self._grids = inputs["pixel_values"].to(model.dtype), inputs["image_grid_thw"].cpu()
+        here_BL = inputs["attention_mask"].bool().cpu()
+        self._ids, self._kinds = (
+            [row[here].tolist() for row, here in zip(inputs[name].cpu(), here_BL, strict=True)]
+            for name in ("input_ids", "mm_token_type_ids")
+        )
+        vocabulary = Vocabulary(ends=(), padding=0, forbidden=FORBIDDEN_TOKENS)
+        network, text = VlmNetwork(model, value_width=8), FastText(model, fp8=fp8 == "all")
+        self._engine = Engine(network, text, vocabulary, slots=len(self._ids), answer_tokens=ANSWER_TOKENS)
+
+    @torch.no_grad()
+    def answer(self) -> list[Finished]:
+        """All of them, from images to the last token."""
+        features = zip(self._vision(self._pixels, self._grids), self._grids, strict=True)
+        images = [Image(features=one, grid=grid) for one, grid in features]
+        unpadded = UnpaddedInputs(ids=self._ids, per_token={"mm_token_type_ids": self._kinds})
+        rows = len(self._ids)
+        packed = pack(unpadded, [()] * rows, self._base, images)
+        shares = torch.rand(rows, ANSWER_TOKENS, dtype=torch.float64)
+        self._engine.join(dict(enumerate(prompts_of(packed, [1] * rows, shares, 1.0))))
+        found: list[Finished] = []
+        while self._engine.num_running:
+            found += self._engine.advance()
+        return sorted(found, key=lambda one: one.ticket)
 
 
 def _restore_stock(model: Any) -> None:
@@ -143,7 +198,9 @@ def _restore_stock(model: Any) -> None:
     restore_layers(model)
 
 
-def logprob_difference(model: Any, setting: VlmSetting, merging: AdapterMerger | None = None) -> tuple[float, float]:
+def logprob_difference(
+    model: Any, setting: VlmSetting, merging: AdapterMerger | None = None, *, fp8: Fp8 = "none"
+) -> tuple[float, float]:
     """Largest and mean difference between sampled log-probabilities and those of a plain stock forward.
 
     With `merging`, sampling uses merged adapters; the stock forward never does.
@@ -152,8 +209,9 @@ def logprob_difference(model: Any, setting: VlmSetting, merging: AdapterMerger |
     inputs = prompts(model, batch)
     if merging is not None:
         merging.merge()
-    answers, _ = fast_decoder(model, batch).answer(inputs)
-    recorded, tokens = answers.logp_BA.clone(), answers.token_BA.clone()
+    answers = FastAnswers(model, inputs, fp8=fp8).answer()
+    tokens = torch.tensor([one.answer for one in answers], device=model.device)
+    recorded = torch.tensor([one.logps for one in answers], device=model.device)
     if merging is not None:
         merging.unmerge()
     _restore_stock(model)

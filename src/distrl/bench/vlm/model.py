@@ -40,7 +40,7 @@ class VlmSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GPU = VlmSetting(
-    shape="3b", device="cuda", dtype="bfloat16", batches=(32, 64), train_batch=32, micro_batch=16, repeats=3
+    shape="3b", device="cuda", dtype="bfloat16", batches=(32, 64, 1), train_batch=32, micro_batch=32, repeats=3
 )
 CPU = VlmSetting(shape="tiny", device="cpu", dtype="float32", batches=(2,), train_batch=2, micro_batch=2, repeats=1)
 

@@ -2,7 +2,7 @@
 
 Random weights of the real shape, one 728x364 screenshot (338 image tokens) and 160 text tokens per prompt, 24 answer
 tokens. *Stock* is what transformers does by itself: `generate` for decisions; LoRA with gradient checkpointing for
-training. *Ours* are the same weights through `policies.vlm.fast_vision` and `fast_decode`, with the PyTorch settings of
+training. *Ours* are the same weights through `policies.vlm.fast_vision` and `engine`, with the PyTorch settings of
 a role. Decisions are also measured with adapters, separate and merged, as the workers of a LoRA run make them. Prompts
 are given as tensors: tokenisation and image preparation are in none of the values.
 
@@ -51,7 +51,7 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     matrix_tflops: float
     """Measured on this machine: one large matrix product in bfloat16."""
     matrix_rate_share: float
-    """Share of that rate that decisions reach at the last batch size."""
+    """Share of that rate that decisions reach at the batch size at which they reach most."""
     train_matrix_rate_share: float
     """The same for training with new screenshots, whose work includes the vision tower's."""
     max_logprob_difference: float
@@ -61,6 +61,10 @@ class VlmSpeeds(msgspec.Struct, frozen=True, kw_only=True):
     """The same between stock's own sampling and its plain forward: the effect of rounding alone."""
     max_logprob_difference_fp32: float
     """The same for a shallow model in float32, where rounding does not hide a mistake."""
+    fp8_tower_logprob_difference: tuple[float, float] | None
+    """As the first, largest and mean, with the vision tower in float8 where it was sampled alone; the learner's is in float8 too."""
+    fp8_all_logprob_difference: tuple[float, float] | None
+    """The same with the language model in float8 too, which the learner's never is."""
     lora_max_logprob_difference: float
     """As the first, with separate adapters."""
     merged_max_logprob_difference: float
@@ -89,7 +93,7 @@ def run(options: BenchOptions) -> VlmSpeeds:
     decided = decide_all(setting, setting.batches[: 1 if options.quick else None], rate)
     log_progress("training")
     trained = train(setting)
-    first, last = decided.speeds[0], decided.speeds[-1]
+    first = decided.speeds[0]
     return VlmSpeeds(
         model=f"Qwen2.5-VL {setting.shape} shape, random weights",
         device=torch.cuda.get_device_name() if setting.device == "cuda" else "CPU",
@@ -108,12 +112,14 @@ def run(options: BenchOptions) -> VlmSpeeds:
         stock_train_samples_per_s=trained.stock,
         train_speedup=trained.ours / trained.stock,
         matrix_tflops=rate / 1e12,
-        matrix_rate_share=last.matrix_rate_share,
+        matrix_rate_share=max(one.matrix_rate_share for one in decided.speeds),
         train_matrix_rate_share=matrix_rate_share(trained.ours_new, decided.flops.sample, rate),
         max_logprob_difference=decided.logprob[0],
         mean_logprob_difference=decided.logprob[1],
         stock_max_logprob_difference=decided.stock_logprob,
         max_logprob_difference_fp32=shallow.logprob,
+        fp8_tower_logprob_difference=decided.fp8_logprob[0] if decided.fp8_logprob else None,
+        fp8_all_logprob_difference=decided.fp8_logprob[1] if decided.fp8_logprob else None,
         lora_max_logprob_difference=decided.lora_logprob,
         merged_max_logprob_difference=decided.merged_logprob,
         score_max_difference=trained.rescored[0],

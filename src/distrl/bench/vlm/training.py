@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from distrl.bench.vlm.decisions import fast_decoder
+from distrl.bench.vlm.decisions import FastAnswers
 from distrl.bench.vlm.model import (
     ANSWER_TOKENS,
     FILLER,
@@ -31,11 +31,11 @@ from distrl.bench.vlm.model import (
 from distrl.config.schema import VlmConfig
 from distrl.policies.nonfinite import NonFiniteGuard
 from distrl.policies.vlm.adapters import add_adapters
-from distrl.policies.vlm.fast_decode import use_grouped_attention
 from distrl.policies.vlm.fast_generation import speed_up
+from distrl.policies.vlm.fast_vision import FastVision
 from distrl.policies.vlm.image_processor import UnpaddedInputs
 from distrl.policies.vlm.network import VlmNetwork
-from distrl.policies.vlm.packed import Image, Packed, image_features, pack
+from distrl.policies.vlm.packed import Image, Packed, pack
 from distrl.policies.vlm.scoring import Scorer
 from distrl.policies.vlm.tokens import Vocabulary
 
@@ -77,7 +77,7 @@ def train(setting: VlmSetting) -> Trained:
         stock_s = timed_s(_stock_backward(network, whole))
     expected = _gradient(network)
     ours = _our_backward(network, config, whole)
-    new_s, ours_s = timed_s(ours), timed_s(partial(ours, _image_features(network.base, whole)))
+    new_s, ours_s = timed_s(ours), timed_s(partial(ours, _image_features(FastVision(network.base.model.visual), whole)))
     found = _gradient(network)
     return Trained(
         ours=setting.train_batch / ours_s,
@@ -114,12 +114,12 @@ def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tenso
     base.gradient_checkpointing_disable()
     base.disable_input_require_grads()
     speed_up(base)
-    use_grouped_attention(base.model.language_model.config)
+    vision = FastVision(base.model.visual)
     scorer = Scorer(network, config, device=base.device, vocabulary=ANY_TOKEN, nonfinite=NonFiniteGuard())
     rows = {name: tensor.cpu() for name, tensor in whole.items()}
 
     def backward(images: list[Image] | None = None) -> None:
-        seen = _image_features(base, whole) if images is None else images
+        seen = _image_features(vision, whole) if images is None else images
         logp_N, _, _ = scorer.score(_parts(rows, config.score_batch, base, seen))
         (-logp_N.mean() / ANSWER_TOKENS).backward()  # type: ignore[no-untyped-call]
 
@@ -127,8 +127,10 @@ def _our_backward(network: VlmNetwork, config: VlmConfig, whole: dict[str, Tenso
 
 
 @torch.no_grad()
-def _image_features(base: Any, whole: dict[str, Tensor]) -> list[Image]:
-    return image_features(base, whole["pixel_values"].to(base.dtype), whole["image_grid_thw"])
+def _image_features(vision: FastVision, whole: dict[str, Tensor]) -> list[Image]:
+    grids = whole["image_grid_thw"].cpu()
+    features = vision(whole["pixel_values"].to(vision.dtype), grids)
+    return [Image(features=one, grid=grid) for one, grid in zip(features, grids, strict=True)]
 
 
 @torch.no_grad()
@@ -136,13 +138,14 @@ def _rescored(network: VlmNetwork, config: VlmConfig) -> tuple[float, float]:
     """Sample some answers and score them, both as in a run with separate adapters."""
     network.eval()
     inputs = prompts(network.base, config.score_batch)
-    answers, _ = fast_decoder(network.base, config.score_batch).answer(inputs)
+    answers = FastAnswers(network.base, inputs).answer()
     allowed = msgspec.structs.replace(ANY_TOKEN, forbidden=FORBIDDEN_TOKENS)
     scorer = Scorer(network, config, device=network.base.device, vocabulary=allowed, nonfinite=NonFiniteGuard())
-    whole = with_answer(inputs, answers.token_BA)
+    whole = with_answer(inputs, torch.tensor([one.answer for one in answers], device=network.base.device))
     rows = {name: tensor.cpu() for name, tensor in whole.items()}
-    logp_N, _, _ = scorer.score(_parts(rows, config.score_batch, network.base, _image_features(network.base, whole)))
-    difference = (answers.logp_BA.sum(1).cpu() - logp_N).abs()
+    images = _image_features(FastVision(network.base.model.visual), whole)
+    logp_N, _, _ = scorer.score(_parts(rows, config.score_batch, network.base, images))
+    difference = (torch.tensor([one.logp for one in answers]) - logp_N).abs()
     return float(difference.max()), float(difference.mean())
 
 

@@ -1,29 +1,25 @@
-"""Fast generation: `fast_layers` and `fast_decode` together, for Qwen-VL and plain language models on a GPU.
+"""Fast generation for Qwen-VL and plain language models on a GPU: `engine`, over the fast layers of `fast_text`.
 
-A decoder is made for a batch size and a longest prompt, and captures its graph once. Batches are filled up to a power
-of two with one-token prompts, and prompt lengths rounded up, so that a handful of decoders serve all requests.
+Prompts wait in the order in which they came, and join the answers that are under way as soon as a slot is free. One that
+needs longer slots than there are, or begins otherwise than the others, waits until those under way have ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from distrl.policies.vlm.fast_decode import Answers, Decoder, Decoding
+from distrl.policies.vlm.engine import Engine, Finished, Prompt
 from distrl.policies.vlm.fast_layers import fuse_layers, fuse_vision, is_packed_attention, restore_layers
-from distrl.policies.vlm.generation import Generated, Sampling
+from distrl.policies.vlm.fast_text import FastText, KeyValues, computes, text_of
+from distrl.policies.vlm.generation import Generated
+from distrl.policies.vlm.grouped_attention import fuse_attention
 from distrl.policies.vlm.network import VlmNetwork
-from distrl.policies.vlm.tokens import Inputs
+from distrl.policies.vlm.tokens import Vocabulary
 
-PROMPT_STEP = 128
-"""Longest prompts are rounded up to a multiple of this."""
-MOST_DECODERS = 8
-"""Each holds a cache and a graph of its own."""
-CACHES = 2
-"""All these caches together are at most so many times as large as the largest: enough for one of every power of two below."""
 SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """Settings of models that do more to a hidden state than their language head does."""
 
@@ -31,15 +27,13 @@ SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 def supports(model: Any) -> bool:
     """Whether the fast path works for `model`: one with Qwen-VL's packed vision tower, or a language model without images.
 
-    Its layers must all attend to everything before them and do the same work for every token, without experts to choose
-    from; nothing may come after its language head.
+    Its layers must all attend to everything before them and be of a family that `fast_text` computes; nothing may come
+    after its language head.
     """
     inner: Any = getattr(model, "model", None)
     language: Any = getattr(inner, "language_model", inner)
     built = all(hasattr(language, part) for part in ("layers", "embed_tokens", "norm")) and hasattr(model, "lm_head")
-    if not built or not all(hasattr(getattr(layer, "self_attn", None), "k_proj") for layer in language.layers):
-        return False
-    if any(name.rpartition(".")[2] == "experts" for name, _ in language.named_modules()):
+    if not built or not computes(model):
         return False
     text = language.config
     kinds = getattr(text, "layer_types", None)
@@ -50,10 +44,11 @@ def supports(model: Any) -> bool:
 
 def speed_up(model: Any) -> Callable[[], None]:
     """Give `model` its fast forward passes, for workers and for the learner; call the result to undo it."""
-    text = getattr(model.model, "language_model", model.model).config
+    text = text_of(model).config
     attention = text._attn_implementation
     fuse_layers(model)
     fuse_vision(model)
+    fuse_attention(model)
 
     def undo() -> None:
         restore_layers(model)
@@ -63,87 +58,68 @@ def speed_up(model: Any) -> Callable[[], None]:
 
 
 class FastGenerate:
-    """`generation.Generate` with static caches and captured graphs, for a model that went through `speed_up`."""
+    """Answers prompts with one network; new ones may come while others are answered."""
 
-    def __init__(self) -> None:
-        self._decoders: dict[tuple[int, int, Decoding], Decoder] = {}
-        self._generator: torch.Generator | None = None
-        """On the model's device, and used here alone: other code may draw from torch's own."""
+    def __init__(self, *, fp8: bool = False) -> None:
+        self._fp8 = fp8
+        self._text: FastText | None = None
+        self._engine: Engine | None = None
+        self._waiting: OrderedDict[int, Prompt] = OrderedDict()
+        self._prefix: tuple[int, ...] = ()
 
-    def __call__(self, network: VlmNetwork, inputs: Inputs, sampling: Sampling) -> Generated:
-        rows, length = inputs["input_ids"].shape
-        decoding = Decoding(
-            num_tokens=sampling.answer_tokens,
-            temperature=sampling.temperature,
-            never=sampling.vocabulary.forbidden,
-            ends=sampling.vocabulary.ends,
-        )
-        batch = 1 << (rows - 1).bit_length()
-        # Draws are made on the GPU, and start each batch where the worker's generator says.
-        self._generator = self._generator or torch.Generator(inputs["input_ids"].device)
-        self._generator.manual_seed(int(torch.randint(2**62, (1,), generator=sampling.generator)))
-        decoder = self._decoder(network.base, batch, -(-length // PROMPT_STEP) * PROMPT_STEP, decoding)
-        answers, hidden_BD = decoder.answer(fill_up(inputs, batch, sampling.vocabulary.padding), rows=rows)
-        return gather(answers, network.value(hidden_BD), rows, sampling.vocabulary.ends)
+    def open(self, network: VlmNetwork, vocabulary: Vocabulary, *, slots: int, answer_tokens: int) -> None:
+        """Answer with this network from now on, so many at once."""
+        self._text = self._text or FastText(network.base, fp8=self._fp8)
+        self._engine = Engine(network, self._text, vocabulary, slots=slots, answer_tokens=answer_tokens)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether prompts can be answered."""
+        return self._engine is not None
+
+    @property
+    def cache(self) -> KeyValues | None:
+        """Keys and values of the answers under way."""
+        return None if self._engine is None else self._engine.cache
+
+    def ask(self, prompts: Mapping[int, Prompt], *, prefix: Sequence[int] = ()) -> None:
+        """Let prompts wait for their turn, each by a ticket of its own; `prefix` is what they all begin with."""
+        self._waiting.update(prompts)
+        self._prefix = tuple(prefix)
+
+    def advance(self) -> list[Finished]:
+        """Let those join that can, and make one more token of every answer under way; the answers that are over."""
+        engine = self._engine
+        assert engine is not None, "open() comes first"
+        joining: dict[int, Prompt] = {}
+        while self._waiting and len(joining) < engine.num_free:
+            ticket, prompt = next(iter(self._waiting.items()))
+            if not engine.fits(prompt, self._prefix):
+                break
+            joining[ticket] = self._waiting.pop(ticket)
+        if joining:
+            engine.join(joining, prefix=self._prefix)
+        return engine.advance()
 
     def clear(self) -> None:
-        """Free all decoders and their caches."""
-        self._decoders.clear()
+        """Give up what is under way, and free caches and graphs."""
+        self._waiting.clear()
+        if self._engine is not None:
+            self._engine.clear()
 
-    def _decoder(self, model: Any, batch: int, longest: int, decoding: Decoding) -> Decoder:
-        """One that is large enough and not twice too large, new if need be; those used longest ago are freed for it."""
-        fitting = (key for key in self._decoders if key[::2] == (batch, decoding) and longest <= key[1] <= 2 * longest)
-        key = min(fitting, default=(batch, longest, decoding))
-        found = self._decoders.pop(key, None)
-        if found is None:
-            self._free_for(_places(key))
-            found = Decoder(model, batch=batch, longest_prompt=longest, decoding=decoding, generator=self._generator)
-        self._decoders[key] = found
-        return found
-
-    def _free_for(self, places: int) -> None:
-        while self._decoders:
-            sizes = [places, *map(_places, self._decoders)]
-            if len(sizes) <= MOST_DECODERS and sum(sizes) <= CACHES * max(sizes):
-                return
-            del self._decoders[next(iter(self._decoders))]
+    def close(self) -> None:
+        """As `clear`, until it is opened again."""
+        self.clear()
+        self._engine = None
 
 
-def _places(key: tuple[int, int, Decoding]) -> int:
-    """Tokens that the cache of a decoder holds."""
-    batch, longest, decoding = key
-    return batch * (longest + decoding.num_tokens)
-
-
-def fill_up(inputs: Inputs, batch: int, padding: int) -> Inputs:
-    """The same prompts and as many prompts of one token as the batch lacks; images stay as they are."""
-    rows, length = inputs["input_ids"].shape
-    if rows == batch:
-        return inputs
-    filled = {}
-    for name, tensor in inputs.items():
-        per_token = tensor.shape[:2] == (rows, length)
-        more = tensor.new_full((batch - rows, length), padding if name == "input_ids" else 0) if per_token else None
-        filled[name] = tensor if more is None else torch.cat([tensor, more])
-    filled["attention_mask"][rows:, -1] = 1
-    return filled
-
-
-def gather(answers: Answers, value_logit_B: Tensor, rows: int, ends: tuple[int, ...]) -> Generated:
-    """The answers up to their end tokens, with their sums."""
-    token_BA, logp_BA, entropy_BA = (
-        tensor[:rows].cpu() for tensor in (answers.token_BA, answers.logp_BA, answers.entropy_BA)
+def generated(found: Sequence[Finished]) -> Generated:
+    """The answers, as other ways of generation give them."""
+    logp_B, entropy_B, value_B = (
+        torch.tensor([getattr(one, name) for one in found]) for name in ("logp", "entropy", "value_logit")
     )
-    ended_BA = torch.isin(token_BA, torch.tensor(ends))
-    # An end token belongs to its answer; what comes after it does not.
-    said_BA = (ended_BA.cumsum(1) - ended_BA.long()) == 0
-    logp_B, entropy_B = ((x_BA.where(said_BA, torch.zeros(()))).sum(1) for x_BA in (logp_BA, entropy_BA))
-    value_B = value_logit_B[:rows].float().cpu()
     return Generated(
-        answers=[
-            tuple(token for token, said in zip(row, here, strict=True) if said)
-            for row, here in zip(token_BA.tolist(), said_BA.tolist(), strict=True)
-        ],
+        answers=[one.answer for one in found],
         logp_B=logp_B,
         entropy_B=entropy_B,
         value_logit_B=value_B,

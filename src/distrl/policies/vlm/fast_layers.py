@@ -13,7 +13,6 @@ equal matrix product.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from functools import cache
 from types import MethodType
@@ -210,41 +209,17 @@ def _rotation(module: str, compiled: bool) -> Any:
 def attend_packed(
     query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, bounds_W: Tensor, longest: int, *, causal: bool = False
 ) -> Tensor:
-    """Attention inside each of the sequences that lie one after the other in N, cut at `bounds_W`.
+    """Attention inside each of the sequences that lie one after the other in N, cut at `bounds_W`; under gradient too.
 
     Keys and values may have fewer heads than queries, each shared by as many of them.
     """
     if query_NHD.is_cuda and query_NHD.dtype in (torch.bfloat16, torch.float16):
-        cuts = bounds_W.int()
-        kernel = _varlen_kernel(causal, query_NHD.shape[1] // key_NHD.shape[1])
-        mixed = kernel(query_NHD, key_NHD, value_NHD, cuts, longest)
-        assert isinstance(mixed, Tensor)
+        cuts, kernel = bounds_W.int(), torch.ops.aten._flash_attention_forward
+        mixed: Tensor = kernel(query_NHD, key_NHD, value_NHD, cuts, cuts, longest, longest, 0.0, causal, False)[0]
         return mixed
     shared = query_NHD.shape[1] // key_NHD.shape[1]
     key_NHD, value_NHD = (x_NHD.repeat_interleave(shared, 1) for x_NHD in (key_NHD, value_NHD))
     return _attend_padded(query_NHD, key_NHD, value_NHD, bounds_W, longest, causal)
-
-
-@cache
-def _varlen_kernel(causal: bool, shared: int) -> Any:
-    """Torch's variable-length attention; what it calls causal and shared heads differs between its versions."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    known = inspect.signature(varlen_attn).parameters
-    options: dict[str, Any] = {}
-    if causal:
-        options |= {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-    grouped = shared > 1 and "enable_gqa" in known
-    if grouped:
-        options["enable_gqa"] = True
-
-    def attend(query_NHD: Tensor, key_NHD: Tensor, value_NHD: Tensor, cuts: Tensor, longest: int) -> Any:
-        if shared > 1 and not grouped:
-            key_NHD, value_NHD = (x_NHD.repeat_interleave(shared, 1) for x_NHD in (key_NHD, value_NHD))
-        query_NHD, key_NHD, value_NHD = (x_NHD.contiguous() for x_NHD in (query_NHD, key_NHD, value_NHD))
-        return varlen_attn(query_NHD, key_NHD, value_NHD, cuts, cuts, longest, longest, **options)
-
-    return attend
 
 
 def _attend_padded(

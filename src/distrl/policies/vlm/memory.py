@@ -16,7 +16,7 @@ import sys
 import msgspec
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.vlm.fast_generation import CACHES
+from distrl.policies.vlm.engine import PROMPT_TOKENS
 
 GB = 1e9
 
@@ -81,12 +81,13 @@ def learner_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
 def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
     """What a worker needs on a GPU: weights, the caches, and the layer that is being computed."""
     fast = config.fast and shape.fast and config.lora_rank > 0
-    # The fast path fills batches up to a power of two, and keeps static caches beside the one that a prompt makes.
-    rows = 1 << (config.decide_batch - 1).bit_length() if fast else config.decide_batch
+    rows = config.decide_batch + fast  # the fast path has a slot to spare
     tokens = rows * (prompt_tokens + config.answer_tokens)
-    cache = tokens * shape.layers * 2 * shape.keys * 2 * (1 + CACHES if fast else 1)
-    passing = tokens * 2 * (6 * shape.hidden + 3 * shape.inner)
+    cache = tokens * shape.layers * 2 * shape.keys * 2
+    passing = (min(tokens, PROMPT_TOKENS) if fast else tokens) * 2 * (6 * shape.hidden + 3 * shape.inner)
     weights = shape.parameters * (2 if config.lora_rank else 4)
+    if config.fp8 == "all" and fast:
+        weights += shape.parameters
     if config.merge and config.lora_rank:
         weights += 2 * adapted_parameters(shape)
     return weights + cache + passing + 12 * rows * shape.words

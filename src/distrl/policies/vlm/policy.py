@@ -6,8 +6,9 @@ with. Under gradient, prompts go through the model in micro-batches (`scoring`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 
 import torch
 from PIL import Image
@@ -23,7 +24,9 @@ from distrl.policies.oom import vlm_oom_errors
 from distrl.policies.vlm.adapters import AdapterMerger, add_adapters
 from distrl.policies.vlm.caches import ImageCache, TextCache
 from distrl.policies.vlm.chat import Chat
-from distrl.policies.vlm.fast_generation import FastGenerate, speed_up, supports
+from distrl.policies.vlm.engine import Prompt, common_prefix, prompts_of
+from distrl.policies.vlm.fast_generation import FastGenerate, generated, speed_up, supports
+from distrl.policies.vlm.fast_vision import FastVision, computes_vision
 from distrl.policies.vlm.generation import Generate, Generated, Sampling, generate
 from distrl.policies.vlm.image_processor import PatchProcessor, UnpaddedInputs, make_image_processor, tokenize
 from distrl.policies.vlm.loading import compute_dtype, load_model, precision, weights_dtype
@@ -42,7 +45,9 @@ TRIAL_SIZE = (128, 128)
 class VlmPolicy:
     """`policies.base.Policy` over a model in a folder."""
 
-    def __init__(self, config: VlmConfig, context: PolicyContext, *, generate: Generate | None = None) -> None:
+    def __init__(
+        self, config: VlmConfig, context: PolicyContext, *, generate: Generate | FastGenerate | None = None
+    ) -> None:
         torch.manual_seed(context.seed)
         self.config, self.device = config, context.device
         model = load_model(config, self.device)
@@ -59,8 +64,11 @@ class VlmPolicy:
         self.scorer = Scorer(
             self.network, config, device=self.device, vocabulary=self.vocabulary, nonfinite=self.nonfinite
         )
-        self._features = ImageFeatures(feature_bytes(self.device))
+        # Those of a tower that is trained would be wrong after the next update.
+        self._features = ImageFeatures(feature_bytes(self.device) if config.lora_rank else 0.0)
         self._generate = generate or _choose_generate(config, self.network, self.device)
+        self._vision: FastVision | None = None
+        self._asked: dict[int, Observation] = {}
         self._merger = AdapterMerger(self.network) if config.merge and config.lora_rank else None
         if isinstance(self._generate, FastGenerate):  # also in the learner, whose forward passes are sped up too
             self._try_fast(self._generate)
@@ -78,29 +86,36 @@ class VlmPolicy:
         """Switch to the fast forward passes and answer one prompt with them; back to stock transformers where that fails."""
         slow_down = speed_up(self.network.base)
         self.network.eval()
-        sampling = Sampling(
-            temperature=1.0, answer_tokens=2, vocabulary=self.vocabulary, generator=torch.Generator().manual_seed(0)
-        )
+        if computes_vision(self.network.base):
+            self._vision = FastVision(self.network.base.model.visual, fp8=self.config.fp8 != "none")
         try:
-            with torch.no_grad(), vlm_oom_errors("decide_batch", 1):
-                self._answer(self._trial(), sampling)
+            with torch.no_grad(), vlm_oom_errors("decide_batch", 1), precision(self.config, self.device):
+                fast.open(self.network, self.vocabulary, slots=1, answer_tokens=2)
+                fast.ask({0: self._trial()})
+                while not fast.advance():
+                    pass
         except ConfigError:
             raise
         except Exception as error:  # compilers and graph captures raise anything; stock transformers still works
             slow_down()
-            self._generate = generate
+            self._generate, self._vision = generate, None
             self.notices.append(
                 f"the model runs on stock transformers, several times slower, since the fast path fails here: "
                 f"{type(error).__name__}: {' '.join(str(error).split())[:300]}; policy.vlm.fast = false skips it"
             )
-        fast.clear()
+        fast.close()
 
-    def _trial(self) -> Inputs:
+    def _trial(self) -> Prompt:
         """A prompt, with an image where the model takes screenshots."""
-        if self._processor is None:
-            return self._inputs([Encoded(text="")], [()])
-        prompt = self.prompt(Encoded(text="", images=("",)))
-        return pad(self._processor.process([prompt], [[Image.new("RGB", TRIAL_SIZE)]]), [()], self.vocabulary.padding)
+        images: list[ImageOnDevice] = []
+        unpadded = UnpaddedInputs(ids=[])
+        if isinstance(self._processor, PatchProcessor):
+            images = self._image_features(self._processor, [Image.new("RGB", TRIAL_SIZE)])
+            unpadded = self._processor.fill([self.prompt(Encoded(text="", images=("",)))], images[0].grid[None])
+        else:
+            unpadded = UnpaddedInputs(ids=tokenize(self.tokenizer, [self.prompt(Encoded(text=""))]))
+        packed = pack(unpadded, [()], self.network.base, images)
+        return prompts_of(packed, [len(images)], torch.rand(1, 2, dtype=torch.float64), 1.0)[0]
 
     def encode(self, observation: Observation) -> Encoded:
         """The text of the prompt and the references of its screenshots."""
@@ -136,6 +151,12 @@ class VlmPolicy:
         self, observations: Sequence[Observation], *, temperature: float, generator: torch.Generator
     ) -> list[Decision]:
         """A decision for each observation, `decide_batch` of them at a time."""
+        if self.is_continuous:
+            self.ask(dict(enumerate(observations)), temperature=temperature, generator=generator)
+            found: dict[int, Decision] = {}
+            while len(found) < len(observations):
+                found.update(self.advance())
+            return [found[number] for number in range(len(observations))]
         sampling = Sampling(
             temperature=temperature,
             answer_tokens=self.config.answer_tokens,
@@ -151,21 +172,78 @@ class VlmPolicy:
 
     def _decide(self, observations: Sequence[Observation], sampling: Sampling) -> Iterator[Decision]:
         encoded = [self.encode(observation) for observation in observations]
+        with vlm_oom_errors("decide_batch", len(encoded)):
+            answered = self._answer(self._inputs(encoded, [()] * len(encoded)), sampling)
+        yield from self._decisions(answered, observations)
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether observations may be asked about while others are answered: `ask` and `advance`."""
+        return isinstance(self._generate, FastGenerate)
+
+    @torch.no_grad()
+    def ask(self, observations: Mapping[int, Observation], *, temperature: float, generator: torch.Generator) -> None:
+        """Ask about observations, each by a ticket of the caller's; they join the answers under way as soon as there is room.
+
+        The weights must not change before all have been answered.
+        """
+        fast = self._opened()
+        if self._merger is not None:
+            self._merger.merge()
+        self.network.eval()
+        asked = [self.encode(observation) for observation in observations.values()]
+        shares_BA = torch.rand(len(asked), self.config.answer_tokens, dtype=torch.float64, generator=generator)
+        with vlm_oom_errors("decide_batch", len(asked)), precision(self.config, self.device):
+            packed = self._packed(asked, [()] * len(asked))
+        prompts = prompts_of(packed, [len(one.images) for one in asked], shares_BA, temperature)
+        self._asked.update(observations)
+        fast.ask(dict(zip(observations, prompts, strict=True)), prefix=self._prefix)
+
+    @torch.no_grad()
+    def advance(self) -> list[tuple[int, Decision]]:
+        """One more token of every answer under way; the tickets and decisions of those that are over."""
+        fast = self._opened()
         try:
-            with vlm_oom_errors("decide_batch", len(encoded)):
-                answered = self._answer(self._inputs(encoded, [()] * len(encoded)), sampling)
-        except OutOfMemory:
-            if isinstance(self._generate, FastGenerate):  # its caches must not stand in the way of smaller batches
-                self._generate.clear()
+            with (
+                vlm_oom_errors("decide_batch", min(len(self._asked), self.config.decide_batch)),
+                precision(self.config, self.device),
+            ):
+                found = fast.advance()
+        except OutOfMemory:  # its cache must not stand in the way of smaller batches
+            fast.clear()
+            self._asked.clear()
             raise
+        if not found:
+            return []
+        decided = self._decisions(generated(found), [self._asked.pop(one.ticket) for one in found])
+        return [(one.ticket, decision) for one, decision in zip(found, decided, strict=True)]
+
+    def _opened(self) -> FastGenerate:
+        fast = self._generate
+        assert isinstance(fast, FastGenerate), "only where is_continuous"
+        if not fast.is_open:
+            config = self.config
+            fast.open(self.network, self.vocabulary, slots=config.decide_batch, answer_tokens=config.answer_tokens)
+        return fast
+
+    @cached_property
+    def _prefix(self) -> tuple[int, ...]:
+        """The tokens that all prompts begin with: the system message."""
+        images = () if self._processor is None else ("",)
+        both = [self.prompt(Encoded(text=text, images=images)) for text in ("One", "Another")]
+        first, second = tokenize(self.tokenizer, both)
+        return common_prefix(first, second, set(self.vocabulary.forbidden))
+
+    def _decisions(self, answered: Generated, observations: Sequence[Observation]) -> list[Decision]:
         self.nonfinite.check(answered.finite_B, "deciding")
-        for row, observation in enumerate(observations):
-            yield self._decision(answered, row, observation)
+        return [self._decision(answered, row, observation) for row, observation in enumerate(observations)]
 
     def _answer(self, inputs: Inputs, sampling: Sampling) -> Generated:
         with precision(self.config, self.device):
             here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
-            return self._generate(self.network, here, sampling)
+            generate = self._generate
+            assert not isinstance(generate, FastGenerate), "which is asked, not called"
+            return generate(self.network, here, sampling)
 
     def _decision(self, answered: Generated, row: int, observation: Observation) -> Decision:
         if not answered.finite_B[row]:
@@ -225,14 +303,21 @@ class VlmPolicy:
         found = {reference: image for reference, image in known.items() if image is not None}
         new = [reference for reference in known if reference not in found]
         if new:
-            inputs = processor.patches([self._image_cache.image(reference) for reference in new])
-            here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
             with vlm_oom_errors("score_batch", len(new)):
-                made = image_features(self.network.base, here["pixel_values"], here["image_grid_thw"])
+                made = self._image_features(processor, [self._image_cache.image(reference) for reference in new])
             for reference, image in zip(new, made, strict=True):
                 found[reference] = image
                 self._features.put(reference, image)
         return [found[reference] for reference in references]
+
+    def _image_features(self, processor: PatchProcessor, images: Sequence[Image.Image]) -> list[ImageOnDevice]:
+        inputs = processor.patches(images)
+        here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
+        pixels, grids = here["pixel_values"], inputs["image_grid_thw"]
+        if self._vision is None:
+            return image_features(self.network.base, pixels, here["image_grid_thw"])
+        made = zip(self._vision(pixels, grids), grids, strict=True)
+        return [ImageOnDevice(features=features, grid=grid) for features, grid in made]
 
     def weights(self) -> dict[str, Tensor]:
         """What is trained: adapters and value head, or everything with `lora_rank` 0."""
@@ -248,9 +333,9 @@ class VlmPolicy:
         weights_file.restore(self.weights(), data, source=source, expected=expected)
 
 
-def _choose_generate(config: VlmConfig, network: VlmNetwork, device: torch.device) -> Generate:
+def _choose_generate(config: VlmConfig, network: VlmNetwork, device: torch.device) -> Generate | FastGenerate:
     """The fast path on a GPU, for a supported model whose weights have the dtype that it computes with."""
     same_dtype = weights_dtype(config, device) == compute_dtype(config, device)
     if config.fast and device.type == "cuda" and same_dtype and supports(network.base):
-        return FastGenerate()
+        return FastGenerate(fp8=config.fp8 == "all")
     return generate

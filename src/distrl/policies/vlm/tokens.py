@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from distrl.policies.vlm.image_processor import UnpaddedInputs
 from distrl.policies.vlm.loading import Model
@@ -22,6 +23,8 @@ Answer = tuple[int, ...]
 Inputs = dict[str, Tensor]
 """Named inputs of a model, one row per prompt; the images of all rows lie in tensors of their own."""
 
+DRAW_BLOCK = 128
+"""Tokens whose probabilities are summed before a draw looks for its own among them."""
 NEVER = -1e9
 """Logit of a forbidden token: probability 0, without the NaN gradients that infinity would give."""
 
@@ -55,7 +58,7 @@ def vocabulary_of(model: Model) -> Vocabulary:
     return Vocabulary(ends=tuple(dict.fromkeys(ends)), padding=padding, forbidden=tuple(sorted(forbidden)))
 
 
-def token_logp(logits: Tensor, never_X: Tensor, temperature: float = 1.0) -> Tensor:
+def token_logp(logits: Tensor, never_X: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """The log-probability of each token (last dimension), in float32; the tokens `never_X` have probability 0."""
     return torch.log_softmax((logits.float() / temperature).index_fill(-1, never_X, NEVER), dim=-1)
 
@@ -63,6 +66,19 @@ def token_logp(logits: Tensor, never_X: Tensor, temperature: float = 1.0) -> Ten
 def entropy_of(logp: Tensor) -> Tensor:
     """The entropy over the last dimension."""
     return -(logp.exp() * logp).sum(-1)
+
+
+def draw(logp_BV: Tensor, share_B: Tensor) -> Tensor:
+    """The token of each row at `share_B` of its cumulative distribution, in float64: exact enough for any vocabulary."""
+    missing = -logp_BV.shape[1] % DRAW_BLOCK
+    p_BKX = F.pad(logp_BV.exp(), (0, missing)).view(len(logp_BV), -1, DRAW_BLOCK)
+    before_BK = p_BKX.sum(-1, dtype=torch.float64).cumsum(-1)
+    wanted_B1 = share_B[:, None] * before_BK[:, -1:]
+    block_B1 = torch.searchsorted(before_BK, wanted_B1, right=True).clamp(max=before_BK.shape[1] - 1)
+    inside_BX = p_BKX.gather(1, block_B1[..., None].expand(-1, -1, DRAW_BLOCK))[:, 0].double().cumsum(-1)
+    earlier_B1 = before_BK.gather(1, (block_B1 - 1).clamp(min=0)).where(block_B1 > 0, torch.zeros_like(wanted_B1))
+    place_B1 = torch.searchsorted(inside_BX, wanted_B1 - earlier_B1, right=True).clamp(max=DRAW_BLOCK - 1)
+    return (block_B1 * DRAW_BLOCK + place_B1)[:, 0].clamp(max=logp_BV.shape[1] - 1)
 
 
 def on_device(inputs: Inputs, device: torch.device, floats: torch.dtype) -> Inputs:

@@ -7,7 +7,7 @@ Every policy class is built as `SomePolicy(settings, context)`: its own table of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -64,6 +64,21 @@ class Policy(Protocol, Generic[Encoded]):
 
     def restore(self, data: bytes | memoryview, *, source: str) -> None:
         """Take weights of the same architecture; anything else is an error that names `source`."""
+
+
+@runtime_checkable
+class ContinuousPolicy(Protocol):
+    """Optional part of a policy that takes in observations while it answers others."""
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether it does so with its settings, on its device."""
+
+    def ask(self, observations: Mapping[int, Observation], *, temperature: float, generator: torch.Generator) -> None:
+        """Ask about observations, each by a ticket; the weights must not change before all have been answered."""
+
+    def advance(self) -> list[tuple[int, Decision]]:
+        """Go on for a moment; the tickets and decisions that are made. After `OutOfMemory`, nothing is under way."""
 
 
 @runtime_checkable

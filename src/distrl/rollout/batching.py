@@ -3,6 +3,9 @@
 The batcher owns the policy of a worker. A request waits at most `batch_wait_s` for others to share its batch; new
 weights are taken before a batch, so every decision is made by exactly one version, and no episode is dropped. Others who
 need the policy ask the batcher too (`between_batches`), so that no two threads ever use it.
+
+A policy that answers continuously gets every request at once, and each device its decision as soon as that is made. For new
+weights, and for others who need the policy, requests wait until those under way are answered.
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ import msgspec
 import torch
 
 from distrl.errors import OutOfMemory, StoreError
-from distrl.policies.base import Policy
+from distrl.policies.base import ContinuousPolicy, Policy
 from distrl.policies.nonfinite import skipped_counters
 from distrl.transport.base import Weights
 from distrl.types import Decision, Observation
 
 T = TypeVar("T")
+Request = tuple[Observation, "asyncio.Future[tuple[Decision, int]]"]
+MOST_TOKENS = 64
+"""Tokens between two looks at what else there is to do, where nothing ends and nobody asks."""
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +49,15 @@ class Batcher:
     def __init__(self, policy: Policy[Any], weights: Weights | None, batching: Batching) -> None:
         self._policy, self._weights, self._batching = policy, weights, batching
         self._generator = torch.Generator().manual_seed(batching.seed)
-        self._queue: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]] = []
+        self._queue: list[Request] = []
+        self._continuous = policy if isinstance(policy, ContinuousPolicy) and policy.is_continuous else None
+        self._under_way: dict[int, Request] = {}
+        """What a policy that answers continuously is answering."""
+        self._num_asked = 0
+        self._num_waiting = 0
+        """Who waits for the policy until nothing is under way."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._arrived = asyncio.Event()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="decisions") if batching.aside else None
         self._num_aside = 0
@@ -72,6 +86,9 @@ class Batcher:
         """Answer requests until cancelled; an error in the policy goes to whoever asked, and ends the worker."""
         while True:
             await self._arrived.wait()
+            if self._continuous is not None:
+                await self._answer_continuously(self._continuous)
+                continue
             if len(self._queue) < self._batching.batch_size and self._batching.batch_wait_s:
                 await asyncio.sleep(self._batching.batch_wait_s)
             self.swap()
@@ -82,7 +99,7 @@ class Batcher:
     def swap(self) -> None:
         """Take the newest weights, if there are newer ones than those in use and nobody is using the policy."""
         weights = self._weights
-        newest = weights.latest() if weights and not self._num_aside else None
+        newest = weights.latest() if weights and not self._num_aside and not self._under_way else None
         if weights is None or newest is None or newest.version <= self.version:
             return
         try:
@@ -94,14 +111,73 @@ class Batcher:
         else:
             self.version = newest.version
 
-    def _take(self) -> list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]:
+    async def _answer_continuously(self, policy: ContinuousPolicy) -> None:
+        """Take in what has arrived and go on until a decision is made, or something else arrives."""
+        while self._num_waiting and not self._under_way:
+            await asyncio.sleep(0.001)
+        self.swap()
+        joining = {} if self._num_waiting or self._is_outdated() else self._join()
+        if not self._under_way:
+            return
+        self._quiet.clear()
+        try:
+            found = await self._with_policy(partial(self._advance, policy, joining))
+        except OutOfMemory:
+            if len(self._under_way) == 1:
+                raise
+            self._most, self.num_halved = len(self._under_way) // 2, self.num_halved + 1
+            self._queue = [*self._under_way.values(), *self._queue]
+            self._under_way.clear()
+            found = []
+        for ticket, decision in found:
+            _, answer = self._under_way.pop(ticket)
+            self.num_decisions += 1
+            if not answer.done():  # nobody waits for it any more
+                answer.set_result((decision, self.version))
+        if not self._under_way:
+            self._quiet.set()
+            if not self._queue:
+                self._arrived.clear()
+        await asyncio.sleep(0)  # let the devices move
+
+    def _is_outdated(self) -> bool:
+        """Whether there are newer weights, which can be taken once nothing is under way."""
+        newest = self._weights.latest() if self._weights is not None and self._under_way else None
+        return newest is not None and newest.version > self.version
+
+    def _join(self) -> dict[int, Observation]:
+        """Move requests from the queue to those under way."""
+        room = max(0, self._most - len(self._under_way))
+        taken, self._queue = self._queue[:room], self._queue[room:]
+        joining = {}
+        for observation, answer in taken:
+            if not answer.done():
+                joining[self._num_asked] = observation
+                self._under_way[self._num_asked] = observation, answer
+                self._num_asked += 1
+        self.num_batches += bool(joining)
+        if not self._queue and not self._under_way:
+            self._arrived.clear()
+        return joining
+
+    def _advance(self, policy: ContinuousPolicy, joining: dict[int, Observation]) -> list[tuple[int, Decision]]:
+        """Ask what has arrived; tokens until something is answered, or more has arrived."""
+        if joining:
+            policy.ask(joining, temperature=self._batching.temperature, generator=self._generator)
+        for _ in range(MOST_TOKENS):
+            found = policy.advance()
+            if found or (self._queue and len(self._under_way) < self._most):
+                break
+        return found
+
+    def _take(self) -> list[Request]:
         size = self._batching.batch_size
         batch, self._queue = self._queue[:size], self._queue[size:]
         if not self._queue:
             self._arrived.clear()
         return [(observation, answer) for observation, answer in batch if not answer.done()]
 
-    async def _answer(self, batch: list[tuple[Observation, asyncio.Future[tuple[Decision, int]]]]) -> None:
+    async def _answer(self, batch: list[Request]) -> None:
         if not batch:
             return
         decisions = await self._decide([observation for observation, _ in batch])
@@ -116,6 +192,16 @@ class Batcher:
 
     async def between_batches(self, work: Callable[[], T]) -> T:
         """What comes of `work` with the policy, done where batches are decided, while none is."""
+        if self._continuous is None:
+            return await self._with_policy(work)
+        self._num_waiting += 1
+        try:
+            await self._quiet.wait()
+            return await self._with_policy(work)
+        finally:
+            self._num_waiting -= 1
+
+    async def _with_policy(self, work: Callable[[], T]) -> T:
         if self._aside is None:
             return work()
         self._num_aside += 1

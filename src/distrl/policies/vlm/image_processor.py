@@ -8,11 +8,15 @@ overview (SmolVLM, Idefics3). Any other model is left to the processor in its fo
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from math import ceil, sqrt
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -81,7 +85,12 @@ class PatchProcessor:
 
     def __init__(self, model: Model, processor: Any, max_pixels: int) -> None:
         self._tokenizer, self._processor, self._max_pixels = model.tokenizer, processor, max_pixels
-        self._unit: int = processor.patch_size * processor.merge_size
+        self._patch, self._merge = int(processor.patch_size), int(processor.merge_size)
+        self._unit: int = self._patch * self._merge
+        # In bytes, 0 to 255.
+        self._scale = tuple(
+            torch.tensor(given) / processor.rescale_factor for given in (processor.image_mean, processor.image_std)
+        )
         self._token_id: int = model.config.image_token_id
         self._token: str = model.tokenizer.convert_ids_to_tokens(self._token_id)
         self._typed = "mm_token_type_ids" in inspect.signature(model.network.forward).parameters
@@ -101,11 +110,27 @@ class PatchProcessor:
         found = self.patches([image for row in images for image in row])
         return msgspec.structs.replace(self.fill(prompts, found["image_grid_thw"]), images=found)
 
-    def patches(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
-        """The patches of some images, `pixel_values`, and the grid in which those of each lie, `image_grid_thw`."""
-        shown = [image.resize(self.processed_size(image.size)) for image in images]
-        # The sizes fit already, and the processor would scale small images up.
-        return dict(self._processor(images=shown, do_resize=False, return_tensors="pt"))
+    def patches(self, images: Sequence[Image.Image], device: torch.device | None = None) -> dict[str, Tensor]:
+        """The patches of some images, `pixel_values`, and the grid in which those of each lie, `image_grid_thw`.
+
+        Numbers as the processor in the folder makes them; computed on `device`, where bytes travel instead of floats.
+        """
+        sizes = [self.processed_size(image.size) for image in images]
+        shown = list(_workers().map(_pixels, images, sizes))
+        on = device or torch.device("cpu")
+        patches = [self._patches_of(pixels.to(on)) for pixels in shown]
+        grids = [(1, height // self._patch, width // self._patch) for width, height in sizes]
+        return {"pixel_values": torch.cat(patches), "image_grid_thw": torch.tensor(grids)}
+
+    def _patches_of(self, pixels_HWC: Tensor) -> Tensor:
+        """One image as rows of patches, in groups of those that become one token."""
+        size, merge, (height, width, _) = self._patch, self._merge, pixels_HWC.shape
+        mean, std = (given.to(pixels_HWC.device) for given in self._scale)
+        scaled_HWC = (pixels_HWC.float() - mean) / std
+        split = scaled_HWC.view(height // size // merge, merge, size, width // size // merge, merge, size, 3)
+        rows = split.permute(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3, 1, size * size)
+        # A still image is as many equal frames as the model takes at once.
+        return rows.expand(-1, -1, self._processor.temporal_patch_size, -1).flatten(1)
 
     def fill(self, prompts: Sequence[str], grids: Tensor) -> UnpaddedInputs:
         """The prompts with as many placeholders as their images have tokens; without the images."""
@@ -191,6 +216,17 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """The tokens of finished prompts, to which nothing is added."""
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     return ids
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    """Threads that decode and scale screenshots: Pillow does so without Python's lock."""
+    return ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="images")
+
+
+def _pixels(image: Image.Image, size: Size) -> Tensor:
+    scaled = image if image.size == size else image.resize(size)
+    return torch.from_numpy(np.array(scaled))
 
 
 def _fill(prompt: str, placeholder: str, words: Callable[[], str]) -> str:

@@ -38,6 +38,8 @@ from distrl.policies.vlm.scoring import MicroBatch, Scorer
 from distrl.policies.vlm.tokens import Answer, Inputs, on_device, pack_rows, pad, vocabulary_of
 from distrl.types import Action, Decision, Observation
 
+PACKED_TOKENS = 16_384
+"""Of a micro-batch without padding: with fewer, a GPU waits for Python; more are no faster."""
 TRIAL_SIZE = (128, 128)
 """Of the image that the fast path is tried with, in pixels."""
 
@@ -269,6 +271,8 @@ class VlmPolicy:
         size = self.config.score_batch
         if self._merger is not None:
             self._merger.unmerge()
+        if self._packs():
+            size = max(size, self._rows_at_once([encoded[row] for row in order]))
         rows = (order[at : at + size] for at in range(0, len(order), size))
         parts = (self._micro_batch([encoded[row] for row in some], [choices[row] for row in some]) for some in rows)
         back = torch.tensor(order).argsort()
@@ -282,6 +286,14 @@ class VlmPolicy:
             return MicroBatch(inputs=self._inputs(asked, answers), answers=answers)
         inputs, first_B = pack_rows(self._text_cache.ids(asked), answers, self.vocabulary.padding)
         return MicroBatch(inputs=inputs, answers=answers, first_B=first_B)
+
+    def _rows_at_once(self, encoded: Sequence[Encoded]) -> int:
+        """Prompts that fill the chip, if the memory that is free lets it keep all activations of so many tokens."""
+        if self.device.type != "cuda":
+            return 1
+        longest = encoded[-1]  # of those with most images
+        tokens = len(self._packed([longest], [()]).ids_N) + self.config.answer_tokens
+        return int(min(PACKED_TOKENS, self.scorer.tokens_at_once()) // tokens)
 
     def _packs(self) -> bool:
         """Whether answers are scored without padding: on the fast path, with a frozen language head and vision tower."""
@@ -311,7 +323,7 @@ class VlmPolicy:
         return [found[reference] for reference in references]
 
     def _image_features(self, processor: PatchProcessor, images: Sequence[Image.Image]) -> list[ImageOnDevice]:
-        inputs = processor.patches(images)
+        inputs = processor.patches(images, self.device)
         here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
         pixels, grids = here["pixel_values"], inputs["image_grid_thw"]
         if self._vision is None:

@@ -125,6 +125,13 @@ class Scorer:
         inputs = tokens * h * text.num_hidden_layers * item
         return inputs + head, tokens * (10 * h + 3 * f) * text.num_hidden_layers * item + head
 
+    def tokens_at_once(self) -> float:
+        """Tokens of a packed micro-batch all of whose activations fit into the memory that is free now."""
+        text: Any = self._network.base.config.get_text_config()
+        item = weights_dtype(self._config, self._device).itemsize
+        per_token = (10 * text.hidden_size + 3 * text.intermediate_size) * text.num_hidden_layers * item
+        return activation_budget_bytes(self._device) / per_token
+
     def _recomputed(self, batch: MicroBatch | Packed) -> Columns:
         found: Columns = checkpoint(self._score, batch, use_reentrant=False, preserve_rng_state=False)
         return found

@@ -130,7 +130,8 @@ class PatchProcessor:
         split = scaled_HWC.view(height // size // merge, merge, size, width // size // merge, merge, size, 3)
         rows = split.permute(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3, 1, size * size)
         # A still image is as many equal frames as the model takes at once.
-        return rows.expand(-1, -1, self._processor.temporal_patch_size, -1).flatten(1)
+        patches: Tensor = rows.expand(-1, -1, self._processor.temporal_patch_size, -1).flatten(1)
+        return patches
 
     def fill(self, prompts: Sequence[str], grids: Tensor) -> UnpaddedInputs:
         """The prompts with as many placeholders as their images have tokens; without the images."""

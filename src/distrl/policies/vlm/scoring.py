@@ -129,7 +129,7 @@ class Scorer:
         """Tokens of a packed micro-batch all of whose activations fit into the memory that is free now."""
         text: Any = self._network.base.config.get_text_config()
         item = weights_dtype(self._config, self._device).itemsize
-        per_token = (10 * text.hidden_size + 3 * text.intermediate_size) * text.num_hidden_layers * item
+        per_token: int = (10 * text.hidden_size + 3 * text.intermediate_size) * text.num_hidden_layers * item
         return activation_budget_bytes(self._device) / per_token
 
     def _recomputed(self, batch: MicroBatch | Packed) -> Columns:

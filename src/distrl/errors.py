@@ -97,6 +97,8 @@ class RoleCrashed(DistrlError):
     """A role that died more often than the supervisor may restart it."""
 
     exit_code = 4
+    trace = ""
+    """The first traceback that it left in this session: later ones often follow from it. Empty: there is none."""
 
 
 @contextmanager

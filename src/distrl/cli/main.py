@@ -31,7 +31,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from distrl import __version__
-from distrl.errors import DistrlError, UsageError, closest
+from distrl.errors import DistrlError, RoleCrashed, UsageError, closest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -134,6 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _tell(error: DistrlError) -> int:
     print(f"distrl: {error}", file=sys.stderr)
+    if isinstance(error, RoleCrashed) and error.trace:
+        print(f"\n{error.trace}", file=sys.stderr)
     return error.exit_code
 
 

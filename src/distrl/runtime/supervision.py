@@ -15,6 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from distrl.config.schema import RuntimeConfig
@@ -45,6 +46,8 @@ class SupervisedRole(ABC):
         self.silent_s = 0.0
         """For how long there has been none since, as far as the supervisor looked."""
         self.note = ""
+        self.console_from = -1
+        """Where in its console this session begins; -1: it has not."""
         self.finishing = False
         self.needed = True
         self.done = False
@@ -234,11 +237,13 @@ class Supervisor(ABC, Generic[R]):
         role.forget()
         role.restarts += 1
         if role.in_a_row > self._config.max_restarts:
-            raise RoleCrashed(
+            crashed = RoleCrashed(
                 f"{role.name} died {role.in_a_row} times in a row, last: {why}",
                 expected="a role that makes progress between two deaths",
                 fix=f"read {self._run.console(role.name)}",
             )
+            crashed.trace = first_trace(self._run.console(role.name), role.console_from)
+            raise crashed
         wait_s = min(LONGEST_BACKOFF_S, self._config.backoff_s * 2 ** (role.in_a_row - 1))
         role.start_at_s = self._clock() + wait_s
         role.note = f"{why}; starts again in {wait_s:.1f} s"
@@ -246,8 +251,27 @@ class Supervisor(ABC, Generic[R]):
 
     def _begin_incarnation(self, role: R) -> None:
         """Count silence anew from here on; what was heard before is of no incarnation that lives."""
+        if role.console_from < 0:
+            console = self._run.console(role.name)
+            role.console_from = console.stat().st_size if console.exists() else 0
         role.stale = identity(self._heartbeats.last(role.name))
         role.silent_s, role.note = 0.0, ""
+
+
+TRACE, LONGEST_TRACE = "Traceback (most recent call last):", 60
+"""How a traceback begins, and how many of its lines are told."""
+
+
+def first_trace(console: Path, start: int) -> str:
+    """The first traceback behind this place of a role's console; empty where there is none."""
+    try:
+        text = console.read_bytes()[max(0, start) :].decode(errors="replace")
+    except OSError:
+        return ""
+    lines = text[text.find(TRACE) :].splitlines() if TRACE in text else []
+    # Its frames are indented; what follows them is the error, in one line or more.
+    end = next((n for n, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
+    return "\n".join(lines[: min(end + 1, LONGEST_TRACE)])
 
 
 def identity(heartbeat: Heartbeat | None) -> tuple[int, float]:

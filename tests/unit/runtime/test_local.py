@@ -34,6 +34,11 @@ signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
 heartbeat = HeartbeatWriter(FileHeartbeats(folder).beat, "worker-0", interval_s=0.0)
 if behaviour == "crashes":
     sys.exit(7)
+if behaviour == "has-a-bug":
+    bugs = folder / "bugs"
+    with bugs.open("a") as file:
+        file.write("x")
+    raise LookupError(f"bug {bugs.stat().st_size}")
 if behaviour == "crashes-after-progress":
     heartbeat.figures.update(progress=3.0, busy_s=2.5, device_s=5.0)
     heartbeat.doing("playing")
@@ -389,6 +394,25 @@ def test_too_many_deaths_in_a_row_end_the_run_and_name_what_to_read(tmp_path: Pa
             made.supervise_until(lambda: False)
         assert str(made.run.console("worker-0")) in crash.value.fix
         assert crash.value.exit_code == 4
+
+
+def test_the_first_traceback_of_a_role_that_crashes_comes_with_the_error(tmp_path: Path) -> None:
+    with scene(tmp_path, "has-a-bug", replace(QUICK, max_restarts=2)) as made:
+        made.run.console("worker-0").write_text("Traceback (most recent call last):\n  of an earlier session\nError\n")
+        made.runtime.stop()
+        made.runtime = LocalRuntime(made.run, replace(QUICK, max_restarts=2), command=made._command)
+        made.runtime.start(("worker-0",))
+        with pytest.raises(RoleCrashed) as crash:
+            made.supervise_until(lambda: False)
+        lines = crash.value.trace.splitlines()
+        assert lines[0] == "Traceback (most recent call last):"
+        assert lines[-1].startswith("LookupError: bug ")
+        bugs = [
+            int(line.split()[-1])
+            for line in made.run.console("worker-0").read_text().splitlines()
+            if "bug " in line and line.startswith("LookupError")
+        ]
+        assert int(lines[-1].split()[-1]) == min(bugs), "the first one"
 
 
 def test_a_role_that_gives_up_ends_the_run_with_its_reason_and_its_code(tmp_path: Path) -> None:

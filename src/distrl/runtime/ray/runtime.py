@@ -183,6 +183,12 @@ class RayRuntime(Supervisor[_Role]):
         """Whether it can only run on some of the nodes: those that can run anywhere must not take their place."""
         return bool(self._needs[role.name].keys() - {"CPU"})
 
+    def _ended(self, role: _Role, code: int) -> None:
+        if role.end is not None and role.end.trace:
+            with self._run.console(role.name).open("a", encoding="utf-8") as console:  # as a local role's own output
+                console.write(role.end.trace + "\n")
+        super()._ended(role, code)
+
     def supervise(self) -> None:
         """Notice what died or fell silent and start it again, and who has come to run."""
         super().supervise()

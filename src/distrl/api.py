@@ -43,6 +43,8 @@ from distrl.types import SettingValue, Source, Split, Trajectory, Value
 if TYPE_CHECKING:
     from distrl.experience.index import IndexRow
     from distrl.runtime.session import RunSnapshot, Session
+    from distrl.telemetry.events import EventTail
+    from distrl.telemetry.live import DeviceViews
 
 __all__ = ["Run", "open_run", "record", "train"]
 
@@ -306,12 +308,39 @@ class Run:
             for id in ids if last is None else ids[max(0, len(ids) - last) :]:
                 yield store.read(id)
 
+    def index(self, *, after: int = 0, limit: int = ROWS_AT_ONCE) -> list[IndexRow]:
+        """What is known of the stored episodes without opening their files: up to `limit` rows behind the number `after`, in order."""
+        from distrl.experience.store import ExperienceStore
+
+        with read_errors(self.path):
+            if not (self._folder.experience / "index.sqlite").exists():
+                return []
+        with ExperienceStore(self._folder.experience, read_only=True) as store:
+            return store.after(after, limit)
+
+    def devices(self) -> list[DeviceViews]:
+        """What the devices of each worker show at this moment, or showed when the run ended; none where its runtime does not tell."""
+        from distrl.telemetry.live import read_views
+
+        return read_views(self._folder.heartbeats)
+
     def episode(self, id: str) -> Trajectory:
         """One stored episode; `StoreError` where there is none of this id."""
         from distrl.experience.store import ExperienceStore
 
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             return store.read(id)
+
+    def episodes_of(self, ids: Iterable[str]) -> Iterator[Trajectory | None]:
+        """Stored episodes by their ids, in this order; None for one that is damaged or gone, which `episode` says more of."""
+        from distrl.experience.store import ExperienceStore
+
+        with ExperienceStore(self._folder.experience, read_only=True) as store:
+            for id in ids:
+                try:
+                    yield store.read(id)
+                except StoreError:
+                    yield None
 
     def frame(self, reference: str) -> bytes:
         """The screenshot behind `observation.screenshot`, JPEG or PNG; there with `rollout.keep_screenshots`."""
@@ -332,6 +361,29 @@ class Run:
         with read_errors(self.path):
             rows = read_events(self._folder.metrics)
         return [row for row in rows if role is None or role in (row.get("role"), row.get("event"))]
+
+    def follow(self, role: str | None = None) -> EventTail:
+        """The lines of `metrics.jsonl`, or the events that one role has logged, as they come: each call of `new()` reads on."""
+        from distrl.telemetry.events import EventTail
+
+        return EventTail(self._folder.metrics if role is None else self._log_of(role))
+
+    def newest_events(self, role: str, *, words: Iterable[str] = ()) -> Iterator[dict[str, Value]]:
+        """What one role has logged, the newest first; `words` leaves out lines that do not hold all of them, whatever their case."""
+        from distrl.telemetry.events import newest_events
+
+        wanted = [word.lower().encode() for word in words]
+        with read_errors(self.path):
+            yield from newest_events(self._log_of(role), lambda line: all(word in line.lower() for word in wanted))
+
+    def _log_of(self, role: str) -> Path:
+        if role not in self.logs():
+            raise UsageError(f"{role[:80]!r} has no log in {self.path}", expected=closest(role, self.logs()))
+        return self._folder.log(role)
+
+    def logs(self) -> list[str]:
+        """The roles that have logged something, and "supervisor"."""
+        return sorted(path.stem for path in self._folder.logs.glob("[!.]*.jsonl"))
 
     def curve(self, metric: str) -> list[tuple[float, float]]:
         """One metric over time: seconds since the first line of `metrics.jsonl`, and its value. Several workers take turns."""

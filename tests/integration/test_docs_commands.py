@@ -36,6 +36,7 @@ NOT_RUN = {
     "scp": "needs a second machine",
     "vllm": "another project's server",
     "tensorboard": "another project's server; tests/unit/telemetry read its files back",
+    "ssh": "needs another machine",
     "docker": "needs a container engine; tests/unit/docs/test_containers.py reads the files",
     "git": "makes a second work tree of an earlier commit",
     "mkdir": "belongs to that work tree",
@@ -46,6 +47,7 @@ NOT_RUN = {
 """Programs that are not started here, and why."""
 PARSED = {
     "devices": "needs adb, and serve-sim does not end; tests/integration/test_android_*.py run them",
+    "view": "does not end; tests/integration/test_dashboard_pages.py and tests/unit/cli/test_view.py run it",
     "bench": "takes minutes to hours; tests/integration/test_bench_*.py run each in miniature",
 }
 """Verbs whose arguments are read and checked, and why they are not run here."""

@@ -50,6 +50,10 @@ def test_the_wheel_holds_the_package_and_the_ready_configurations_and_no_tests(w
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     modules = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "distrl").rglob("*.py")}
+    pages = {
+        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "distrl" / "dashboard" / "static").rglob("*.*")
+    }
+    assert pages <= set(names)
     assert {*modules, "distrl/py.typed", *(f"distrl/configs/{name}" for name in CONFIGS)} <= set(names)
     assert [name for name in names if not name.startswith(("distrl/", "distrl-"))] == []
     assert [name for name in names if "__pycache__" in name] == []

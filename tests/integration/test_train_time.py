@@ -147,7 +147,7 @@ def test_a_reader_that_has_gone_does_not_end_the_training_and_a_last_evaluation_
     stage: Stage,
 ) -> None:
     settings = {**TINY, "run.root": stage.root, "run.episodes": 30, "rollout.workers": 1}
-    command = [sys.executable, "-m", "distrl", "train", *flags(settings)]
+    command = [sys.executable, "-m", "distrl", "train", "--no-view", *flags(settings)]
     training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert training.stdout is not None
     training.stdout.readline()

@@ -19,6 +19,9 @@ EXTRA_OF = {
     "matplotlib": "bench",
     "ray": "ray",
     "miniwob": "miniwob",
+    "starlette": "view",
+    "uvicorn": "view",
+    "pyarrow": "datasets",
 }
 """The extra of distrl that brings a package."""
 
@@ -38,6 +41,11 @@ def need_cluster_packages(config: Config) -> None:
     """`UsageError` where this run is for a cluster and Ray is not installed."""
     if config.runtime.kind == "ray":
         _need("ray")
+
+
+def need_view_packages() -> None:
+    """`UsageError` where what the dashboard is served by is not installed."""
+    _need("starlette", "uvicorn")
 
 
 def missing_package(name: str) -> UsageError:

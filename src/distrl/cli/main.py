@@ -40,6 +40,7 @@ VERBS = {
     "train": "train a policy while workers collect; with no config, on simulated phones",
     "evaluate": "success of a run, checkpoint or export on held-out tasks, with an interval",
     "watch": "see what was trained play a task: every step in words, and a GIF",
+    "view": "the dashboard of a run, or of a folder of runs, in a browser",
     "sft": "supervised learning from the successful episodes of a run",
     "export": "the policy of a run as a folder for others, with a card",
     "status": "one screen about a live or finished run, the newest by default",

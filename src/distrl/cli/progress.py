@@ -41,7 +41,10 @@ class _Console(Console):
 class Progress:
     """Shows snapshots of a run; use as a context manager."""
 
-    def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console | None = None, *, address: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._address = address
         self._console = console or _Console(stderr=True, highlight=False)
         # Painted by `show` alone: a thread beside it would paint over a terminal that has just changed its size.
         self._live = (
@@ -90,10 +93,14 @@ class Progress:
             return
         self._shown_s = self._clock()
         if self._live:
-            shown = Group(_headline(snapshot), self._success(snapshot), role_table(snapshot.roles))
+            shown = Group(_headline(snapshot), self._success(snapshot), role_table(snapshot.roles), *self._place())
             self._live.update(shown, refresh=True)
         else:
             print(line(snapshot), file=sys.stderr, flush=True)
+
+    def _place(self) -> list[Text]:
+        """Where the dashboard is."""
+        return [Text(f"dashboard {self._address}", style="dim")] if self._address else []
 
     def _clear_if_resized(self) -> bool:
         """Wipe the screen of a terminal that has changed its size.

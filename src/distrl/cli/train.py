@@ -6,8 +6,8 @@ import argparse
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -37,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="go on with this run folder where it stopped, with its own settings; flags may change some of them",
     )
+    parser.add_argument("--no-view", action="store_true", help="without the dashboard beside it (`distrl view`)")
     add_trust_flag(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object on the last line")
 
@@ -50,9 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from distrl.telemetry.sinks import forwarding
 
     folder, config = _open(args)
-    with suppress(OSError):  # a reader that has gone, as in `| head`, ends no training
-        print("\n".join((f"run folder {folder.path}", *placement_notices(config))), file=sys.stderr)
-    with forwarding(config.telemetry, folder.metrics) as forward, Progress() as progress:
+    _say(f"run folder {folder.path}", *placement_notices(config))
+    with (
+        _dashboard(folder, wanted=not args.no_view) as address,
+        forwarding(config.telemetry, folder.metrics) as forward,
+        Progress(address=address) as progress,
+    ):
 
         def watch(snapshot: RunSnapshot) -> None:
             progress.show(snapshot)
@@ -68,6 +72,29 @@ def run(args: argparse.Namespace) -> int:
     if summary.cut_off:
         raise incomplete(summary, folder)
     return 0
+
+
+def _say(*lines: str) -> None:
+    with suppress(OSError):  # a reader that has gone, as in `| head`, ends no training
+        print("\n".join(lines), file=sys.stderr)
+
+
+@contextmanager
+def _dashboard(folder: RunFolder, *, wanted: bool) -> Iterator[str]:
+    """The address of a dashboard beside the training; empty where none is wanted, or it cannot be had: that ends no training."""
+    from importlib.util import find_spec
+
+    if not wanted or find_spec("starlette") is None or find_spec("uvicorn") is None:
+        if wanted:
+            _say("no dashboard: pip install 'distrl[view]' brings it, --no-view leaves it")
+        yield ""
+        return
+    from distrl.dashboard.server import beside
+
+    with beside(folder.path, _say) as address:
+        if address:
+            _say(f"dashboard  {address}")
+        yield address
 
 
 def _open(args: argparse.Namespace) -> tuple[RunFolder, Config]:
@@ -259,6 +286,7 @@ def _closing(summary: Summary, folder: RunFolder) -> str:
         f"run folder: {folder.path}",
         "next:",
         *resume,
+        f"  {command} view {path}",
         f"  {command} status {path}",
         *(evaluate if summary.policy_version >= 0 else []),
         f"  {command} tasks {look} {summary.suite}/test/0",

@@ -11,10 +11,10 @@ from functools import cache
 from io import BytesIO
 from math import atan2, ceil, cos, sin
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
-from distrl.evaluation.playback import Playback
 from distrl.rollout.observing import target_of
 from distrl.types import (
     Action,
@@ -31,6 +31,9 @@ from distrl.types import (
     Verdict,
     Wait,
 )
+
+if TYPE_CHECKING:  # which loads torch, and pictures need none
+    from distrl.evaluation.playback import Playback
 
 INK, PAPER, QUIET, LINE = "#1B1F24", "#FFFFFF", "#6B7280", "#D0D5DB"
 GOOD, BAD, DONE, NEUTRAL = "#00795A", "#B3400A", "#005B96", "#555B63"

@@ -41,6 +41,7 @@ from distrl.rollout.outbox import STORE_DEADLINE_S, Outbox, Spool
 from distrl.rollout.rounds import Claim, LockStep, NoRounds, Rounds
 from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, VersionRate
 from distrl.rollout.threads import beside
+from distrl.rollout.watched import DevicesShown
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.transport.base import EpisodeSink, EventSink
 from distrl.types import Ending, Observation, Trajectory, Verdict
@@ -156,6 +157,8 @@ class Worker:
         self._version_rate = VersionRate()
         self._walls_s: deque[float] = deque(maxlen=USUAL_EPISODES)
         self.num_playing = 0
+        self.shown = DevicesShown(parts.name, parts.pool, parts.frames, clock=parts.tools.clock)
+        """What its devices show, for people."""
 
     @property
     def waiting(self) -> str:
@@ -352,11 +355,14 @@ class Worker:
         lost, cause = "the episode broke off", LossCause.CRASH
         self.num_playing += 1
         try:
-            played = await run_episode(id, device, self._parts.feed.next(), self._tools, self._parts.limits)
+            task = self._parts.feed.next()
+            tools = replace(self._tools, decide=self.shown.begin(device.name, task, self._tools.decide))
+            played = await run_episode(id, device, task, tools, self._parts.limits)
             lost, cause = played.lost, played.cause
             return played
         finally:
             self.num_playing -= 1
+            self.shown.end(device.name)
             self._parts.pool.release(device, lost=lost, cause=cause)
 
     async def _hand_over(self, device: str, played: Played, claim: Claim) -> bool:

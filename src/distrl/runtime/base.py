@@ -13,6 +13,7 @@ import msgspec
 
 from distrl.config.schema import Config
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
+from distrl.telemetry.live import NoScreens, Screens
 from distrl.transport.base import EventSink, Transport
 
 NAMED_AFTER_S, STARTING_NAMED_AFTER_S = 2.5, 20.0
@@ -48,6 +49,8 @@ class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
     """Such folders that other workers of the run have left, for this role to hand over; to be looked for beside its loop."""
     stopping: Callable[[], bool]
     """True once the role should come to a good end."""
+    screens: Screens = NoScreens()
+    """Where it shows its devices to people, where someone may look."""
     orphaned: Callable[[], bool] = lambda: False
     """True once nobody waits for what the role still does."""
 

@@ -23,6 +23,7 @@ from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.runtime.spools import left_spools, prepare_spools
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import HeartbeatWriter
+from distrl.telemetry.live import FileScreens
 from distrl.transport.base import EventSink
 
 PR_SET_PDEATHSIG = 1
@@ -131,6 +132,7 @@ def make_context(name: str, run: RunFolder, stop: _Stop, spools: Path) -> RoleCo
         spool=spools / name,
         left_spools=lambda: left_spools(run, config, spools) if name == worker_names(config)[0] else iter(()),
         stopping=stop.stopping,
+        screens=FileScreens(run.heartbeats, name),
         orphaned=stop.orphaned,
     )
 

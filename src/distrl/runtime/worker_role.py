@@ -14,6 +14,8 @@ from distrl.tasks.judges import judge_figures
 BEAT_S = 0.25
 LEFT_S = 60.0
 """How long a worker that ends waits for the store to take what earlier workers have left."""
+SCREENS_EVERY = 4
+"""Beats between two looks at the devices, for people: about a second."""
 METRICS_EVERY = 20
 """Beats between two lines of metrics."""
 
@@ -40,6 +42,8 @@ async def _collect(context: RoleContext) -> None:
             context.heartbeat.figures.update(busy_s=meter.busy_s(), device_s=meter.device_s())
         _beat(context, worker, parts)
         beats += 1
+        if beats % SCREENS_EVERY == 0:
+            context.screens.show(worker.shown.views())
         if beats % METRICS_EVERY == 0:
             figures = {f"worker/{name}": value for name, value in context.heartbeat.figures.items()}
             context.metrics.write("worker", role=context.name, **figures)

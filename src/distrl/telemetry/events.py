@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import isfinite
 from pathlib import Path
 
@@ -52,15 +52,47 @@ def read_events(path: Path) -> list[dict[str, Value]]:
     """All whole lines of a log; one that a kill cut off, that was damaged or that is no event is skipped."""
     if not path.is_file():
         return []
-    found = []
-    for line in path.read_bytes().splitlines():
+    return [event for line in path.read_bytes().splitlines() if (event := _event_in(line)) is not None]
+
+
+def _event_in(line: bytes) -> dict[str, Value] | None:
+    """The event in a line; None where it is none."""
+    try:
+        event = msgspec.json.decode(line, type=dict[str, Value])
+    except ValueError:
+        return None
+    named = isinstance(event.get("event"), str) and isinstance(event.get("time_s"), int | float)
+    return event if named else None
+
+
+def newest_events(path: Path, said: Callable[[bytes], bool] = lambda _: True) -> Iterator[dict[str, Value]]:
+    """The whole lines of a log, the newest first; of those whose bytes do not say what is looked for, none is decoded."""
+    if not path.is_file():
+        return
+    for line in reversed(path.read_bytes().splitlines()):
+        if said(line) and (event := _event_in(line)) is not None:
+            yield event
+
+
+class EventTail:
+    """Reads a log as it grows: each event once, in order. A file that became shorter is read from its start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read_bytes = path, 0
+
+    def new(self) -> list[dict[str, Value]]:
+        """The whole lines that have come since the last call; those that are no events are skipped."""
         try:
-            event = msgspec.json.decode(line, type=dict[str, Value])
-        except ValueError:
-            continue
-        if isinstance(event.get("event"), str) and isinstance(event.get("time_s"), int | float):
-            found.append(event)
-    return found
+            with self._path.open("rb") as file:
+                if file.seek(0, 2) < self._read_bytes:
+                    self._read_bytes = 0
+                file.seek(self._read_bytes)
+                found = file.read()
+        except (FileNotFoundError, IsADirectoryError):
+            return []
+        end = found.rfind(b"\n") + 1
+        self._read_bytes += end
+        return [event for line in found[:end].splitlines() if (event := _event_in(line)) is not None]
 
 
 def events_of(path: Path, name: str, *keys: str) -> list[dict[str, Value]]:

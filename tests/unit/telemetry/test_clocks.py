@@ -19,6 +19,7 @@ DATES = {
     "experience/store.py": "when an episode was stored, and how old files are",
     "learner/loop.py": "when a version was published",
     "rollout/outbox.py": "when an episode was spooled",
+    "rollout/watched.py": "as of when the devices are shown, for people",
     "telemetry/events.py": "when something happened",
     "telemetry/heartbeat.py": "when a role last beat, for people",
     "transport/memory.py": "when an episode was stored",

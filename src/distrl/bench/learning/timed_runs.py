@@ -204,7 +204,7 @@ def _training_job(label: str, spec: TimedSpec, cache: ResultCache, core: int) ->
     expected_s = spec.budget.wall_s + START_S
     return Job(
         label=label,
-        command=(sys.executable, "-m", "distrl", "train", str(settings), "--run.root", str(root)),
+        command=(sys.executable, "-m", "distrl", "train", "--no-view", str(settings), "--run.root", str(root)),
         log=cache.path(spec, ".log"),
         deadline_s=spec.budget.wall_s + EXTRA_S,
         progress=lambda elapsed_s: elapsed_s / expected_s,

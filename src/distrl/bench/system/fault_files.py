@@ -58,7 +58,14 @@ def flags(settings: dict[str, Value]) -> list[str]:
 
 def make_run(root: Path) -> RunFolder:
     """A finished run with every kind of file that runs have."""
-    command = [sys.executable, "-m", "distrl", "train", *flags({**SETTINGS, "run.root": str(root / "made")})]
+    command = [
+        sys.executable,
+        "-m",
+        "distrl",
+        "train",
+        "--no-view",
+        *flags({**SETTINGS, "run.root": str(root / "made")}),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TRAIN_S, check=False)
     if done.returncode:
         raise DistrlError(f"the tiny run failed (exit code {done.returncode}): {done.stderr[-1000:]}")

@@ -86,7 +86,7 @@ class Sessions:
         self.episodes, self._num_started = episodes, len(self._starts())
         self._output.clear()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "distrl", "train", *words],
+            [sys.executable, "-m", "distrl", "train", "--no-view", *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment,
             preexec_fn=_hear_hangup,
         )  # fmt: skip

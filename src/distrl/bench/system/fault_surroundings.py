@@ -113,7 +113,7 @@ def _write(file: Path, text: str) -> None:
 def _full_disk(scene: Scene) -> str:
     match scene.case.how:
         case "from the start":
-            words = ["train", *flags({**SETTINGS, "run.root": str(scene.root / "runs")})]
+            words = ["train", "--no-view", *flags({**SETTINGS, "run.root": str(scene.root / "runs")})]
             return _command(words, LIMIT_S["resume"], limit_bytes=FULL_BYTES).outcome
         case "while training":
             return _fills_up(scene.root)
@@ -147,7 +147,7 @@ def _fills_up(root: Path) -> str:
 def _no_torch(scene: Scene) -> str:
     environment = _environment(scene.root, HIDDEN)
     words = (
-        ["train", "--run.root", str(scene.root / "runs")]
+        ["train", "--no-view", "--run.root", str(scene.root / "runs")]
         if scene.case.how == "train"
         else words_of(scene.case.verb, scene.base.path)
     )
@@ -169,7 +169,7 @@ def _forbidden(scene: Scene) -> str:
 
 def _closed_pipe(scene: Scene) -> str:
     """The reader of a command's output goes at once: the command still comes to its end, with exit code 0."""
-    new = ["train", *flags({**SETTINGS, "run.root": str(scene.root / "runs")})]
+    new = ["train", "--no-view", *flags({**SETTINGS, "run.root": str(scene.root / "runs")})]
     words = new if scene.case.how == "train" else words_of(scene.case.verb, scene.base.path)
     with (scene.root / "errors").open("wb") as errors:
         process = subprocess.Popen(

@@ -120,7 +120,7 @@ def words_of(verb: Verb, run: Path, *, episodes: int = 0) -> list[str]:
         case "sft --data":
             return ["sft", SFT[0], "--data", str(run)]
         case "resume":
-            return ["train", "--resume", str(run), "--run.episodes", str(episodes)]
+            return ["train", "--no-view", "--resume", str(run), "--run.episodes", str(episodes)]
 
 
 def run_verb(words: list[str], limit_s: float, *, powerless: bool = False) -> Ended:

@@ -142,7 +142,7 @@ def measure(kills: int, seed: int, changes: Mapping[str, Value] | None = None) -
         errors = Path(root, "errors")
         with errors.open("wb") as output:
             training = subprocess.Popen(
-                [sys.executable, "-m", "distrl", "train", *flags], stdout=subprocess.DEVNULL, stderr=output
+                [sys.executable, "-m", "distrl", "train", "--no-view", *flags], stdout=subprocess.DEVNULL, stderr=output
             )
         try:
             run = _await_first_episode(training, Path(root))

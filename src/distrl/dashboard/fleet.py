@@ -1,0 +1,107 @@
+"""The devices of a run as they are now, and which of them have changed since someone last looked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import msgspec
+
+from distrl import Run
+from distrl.telemetry.live import DeviceView
+from distrl.types import UiElement
+
+LONGEST_TEXT = 48
+
+
+class Tile(msgspec.Struct, frozen=True, kw_only=True):
+    """One device, light enough to be sent every second."""
+
+    device: str
+    role: str
+    state: str
+    waiting: str
+    losses: int
+    task: str
+    template: str
+    instruction: str
+    step: int
+    max_steps: int
+    version: int
+    action: object
+    value: float
+    play_s: float
+    app: str
+    width_px: int
+    height_px: int
+    elements: list[list[object]]
+    """left, top, right, bottom, text, whether it can be clicked: what a tile draws."""
+    picture: str
+    """Changes with the picture; empty: there is none."""
+
+
+class FleetView:
+    """The devices of one run, with the newest picture of each; its owner lets one thread at a time in."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._pictures: dict[str, tuple[str, bytes]] = {}
+
+    def tiles(self) -> tuple[float, list[Tile]]:
+        """When the devices were last heard of, and all of them."""
+        found, heard_s = list[Tile](), 0.0
+        for views in self._run.devices():
+            heard_s = max(heard_s, views.time_s)
+            found += [self._tile(view) for view in views.devices]
+        shown = {tile.device for tile in found}
+        self._pictures = {device: kept for device, kept in self._pictures.items() if device in shown}
+        return heard_s, sorted(found, key=lambda tile: _natural(tile.device))
+
+    def picture(self, device: str) -> bytes:
+        """The newest picture of a device; empty where there is none."""
+        return self._pictures.get(device, ("", b""))[1]
+
+    def _tile(self, view: DeviceView) -> Tile:
+        if view.picture:
+            self._pictures[view.device] = (blake2b(view.picture, digest_size=8).hexdigest(), view.picture)
+        seen = view.seen
+        return Tile(
+            device=view.device,
+            role=view.role,
+            state=view.state,
+            waiting=view.waiting,
+            losses=view.losses,
+            task=view.task,
+            template=view.template,
+            instruction=view.instruction,
+            step=min(view.step, view.max_steps) if view.max_steps else view.step,
+            max_steps=view.max_steps,
+            version=view.version,
+            action=view.action,
+            value=round(view.value, 3),
+            play_s=view.play_s,
+            app=seen.app if seen else "",
+            width_px=seen.width_px if seen else 0,
+            height_px=seen.height_px if seen else 0,
+            elements=[_light(element) for element in seen.elements] if seen else [],
+            picture=self._pictures.get(view.device, ("", b""))[0],
+        )
+
+
+def changed(tiles: list[Tile], sent: Mapping[str, int]) -> tuple[list[Tile], dict[str, int]]:
+    """The tiles that are not as they were sent, and what will have been sent then."""
+    now = {tile.device: hash(msgspec.json.encode(tile)) for tile in tiles}
+    return [tile for tile in tiles if sent.get(tile.device) != now[tile.device]], now
+
+
+def _light(element: UiElement) -> list[object]:
+    bounds, text = element.bounds, element.text or element.description
+    return [
+        round(bounds.left, 3), round(bounds.top, 3), round(bounds.right, 3), round(bounds.bottom, 3), text[:LONGEST_TEXT], int(element.clickable),
+    ]  # fmt: skip
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Numbers in their order: phone-2 before phone-10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]

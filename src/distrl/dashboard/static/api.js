@@ -1,0 +1,34 @@
+// What the server is asked, and the stream of what changes.
+
+export async function get(address, signal) {
+  let answer;
+  try {
+    answer = await fetch(address, { signal, headers: { Accept: "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the dashboard's server does not answer; it may have been stopped. This page goes on by itself once it is back.");
+  }
+  const found = await answer.json().catch(() => ({ error: `answer ${answer.status}` }));
+  if (!answer.ok) throw new Error(found.error || `answer ${answer.status}`);
+  return found;
+}
+
+export const of = (run, rest = "") => `/api/runs/${encodeURIComponent(run)}${rest}`;
+export const page = (run, rest = "") => `/runs/${encodeURIComponent(run)}${rest}`;
+
+/** Follow a run: `hear(name, data)` for each event, `state(connected)` when the connection comes or goes. */
+export function follow(run, fleet, hear, state) {
+  let source = null, again = 0, closed = false;
+  const open = () => {
+    if (closed) return;
+    source = new EventSource(of(run, `/stream${fleet ? "?fleet=1" : ""}`));
+    source.onopen = () => state(true);
+    source.onerror = () => {
+      state(false);
+      if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 2000);
+    };
+    for (const name of ["pulse", "fleet", "trouble"]) source.addEventListener(name, (event) => hear(name, JSON.parse(event.data)));
+  };
+  open();
+  return () => { closed = true; clearTimeout(again); source?.close(); };
+}

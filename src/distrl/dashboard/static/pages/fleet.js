@@ -1,0 +1,106 @@
+// A tile per device with its moving screen; only tiles in sight are drawn. A click enlarges.
+
+import { get, of, page } from "../api.js";
+import { clock, duration, h, link, put } from "../dom.js";
+import { draw, words } from "../screen.js";
+
+export async function show({ place, say_title }) {
+  say_title("Fleet");
+  const run = place.run, tiles = new Map(), grid = h("div.tiles"), total = h("span.soft"), empty = h("p.empty", { hidden: true });
+  const dialog = h("dialog.large", { "aria-label": "One device", onclose: () => { large = ""; } });
+  let large = "", filter = "";
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      const tile = entry.target.tile;
+      tile.visible = entry.isIntersecting;
+      if (tile.visible && tile.stale) paint(tile);
+    }
+  }, { rootMargin: "200px" });
+
+  const shape = (device) => ({ ...device, picture: device.picture ? of(run, `/fleet/picture?device=${encodeURIComponent(device.device)}&v=${device.picture}`) : "" });
+  function touched(device) {
+    const action = device.action;
+    if (!action || action.x === undefined) return "";
+    const under = device.elements.filter(([l, t, r, b, text]) => text && action.x >= l && action.x < r && action.y >= t && action.y < b);
+    under.sort((a, b) => b[5] - a[5] || (a[2] - a[0]) * (a[3] - a[1]) - (b[2] - b[0]) * (b[3] - b[1]));
+    return under[0]?.[4] || "";
+  }
+
+  function make(device) {
+    const canvas = h("canvas", { "aria-hidden": "true" }), name = h("b"), right = h("span"), what = h("div.what"), act = h("div.act"), fill = h("i");
+    const button = h("button.tile", { type: "button", onclick: () => enlarge(device.device) }, h("div.top", {}, name, right), canvas, h("div.track", { "aria-hidden": "true" }, fill), what, act);
+    const tile = { button, canvas, name, right, what, act, fill, visible: false, stale: true, device };
+    button.tile = tile;
+    seen.observe(button);
+    return tile;
+  }
+
+  function paint(tile) {
+    const device = tile.device;
+    tile.stale = false;
+    const down = ["restarting", "quarantined", "absent"].includes(device.state);
+    tile.button.classList.toggle("down", down);
+    tile.button.classList.toggle("idle", device.state === "idle");
+    put(tile.name, device.device);
+    put(tile.right, device.version >= 0 ? `v${device.version}` : "");
+    put(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
+    put(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
+    tile.fill.style.width = device.max_steps ? `${(100 * device.step) / device.max_steps}%` : "0";
+    tile.button.setAttribute("aria-label", `${device.device}, ${device.state}. ${device.instruction}`);
+    draw(tile.canvas, shape(device), { action: device.action });
+    if (large === device.device) show_large(device);
+  }
+
+  function enlarge(name) {
+    large = name;
+    show_large(tiles.get(name).device);
+    if (!dialog.open) dialog.showModal();
+  }
+
+  function show_large(device) {
+    const kept = dialog.querySelector("canvas"), canvas = kept || h("canvas", { role: "img" });
+    canvas.setAttribute("aria-label", `screen of ${device.device}`);
+    const facts = [["task", device.task || "–"], ["template", device.template || "–"], ["state", device.state], ["waits for", device.waiting || "–"], ["worker", device.role], ["policy version", device.version < 0 ? "–" : device.version], ["step", `${device.step} of at most ${device.max_steps}`], ["action", words(device.action, touched(device))], ["value", device.value], ["app", device.app || "–"], ["playing for", duration(device.play_s)], ["lost so far", `${device.losses} times`]];
+    const text = [h("h1.wrap", {}, device.instruction || device.device), h("p.soft", {}, device.device), h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+      h("p", {}, link(page(run, `/episodes?device=${encodeURIComponent(device.device)}`), {}, "Stored episodes of this device")), h("div", {}, h("button", { type: "button", onclick: () => dialog.close() }, "Close"))];
+    if (kept) put(dialog.querySelector(".stack"), text);
+    else put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, text)));
+    requestAnimationFrame(() => draw(canvas, shape(device), { action: device.action }));
+  }
+
+  function take({ heard_s, devices, names }) {
+    for (const device of devices) {
+      let tile = tiles.get(device.device);
+      if (!tile) { tile = make(device); tiles.set(device.device, tile); }
+      tile.device = device;
+      tile.stale = true;
+      if (tile.visible || large === device.device) paint(tile);
+    }
+    if (names) for (const name of [...tiles.keys()]) if (!names.includes(name)) { tiles.get(name).button.remove(); tiles.delete(name); }
+    const order = names || devices.map((device) => device.device);
+    order.forEach((name, at) => { const button = tiles.get(name)?.button; if (button && grid.children[at] !== button) grid.insertBefore(button, grid.children[at] || null); });
+    sort_out();
+    const states = [...tiles.values()].reduce((counts, tile) => ({ ...counts, [tile.device.state]: (counts[tile.device.state] || 0) + 1 }), {});
+    put(total, Object.entries(states).map(([name, number]) => `${number} ${name}`).join(" · "), heard_s ? ` · as of ${clock(heard_s)}` : "");
+    empty.hidden = tiles.size > 0;
+    put(empty, "No device has shown anything yet. Workers of a run that began with an older distrl, or with a runtime that does not tell, show none; episodes are stored all the same.");
+  }
+
+  function sort_out() {
+    for (const tile of tiles.values()) {
+      const said = `${tile.device.device} ${tile.device.state} ${tile.device.role} ${tile.device.template} ${tile.device.instruction}`.toLowerCase();
+      tile.button.hidden = !filter.split(/\s+/).every((word) => said.includes(word));
+    }
+  }
+
+  const search = h("input", { type: "search", placeholder: "Filter devices", "aria-label": "Filter devices", oninput: () => { filter = search.value.toLowerCase(); sort_out(); } });
+  const size = h("input", { type: "range", min: "96", max: "320", value: "148", "aria-label": "Size of the tiles", style: { width: "110px" }, oninput: () => { grid.style.setProperty("--tile", `${size.value}px`); for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } } });
+  const first = await get(of(run, "/fleet"));
+  return {
+    root: h("div", {}, h("div.head", {}, h("h1", {}, "Fleet"), total, h("div.tools", {}, search, size)), grid, empty, dialog),
+    ready: () => take(first),
+    fleet: take,
+    painted: () => { for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } },
+    close: () => { seen.disconnect(); if (dialog.open) dialog.close(); },
+  };
+}

@@ -1,0 +1,183 @@
+// A device's screen on a canvas: its picture, or else its elements as boxes; and the gesture that was made on it.
+
+import { of } from "./api.js";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const pictures = new Map();
+
+/** The picture at an address, loaded once; null while it is not there. */
+function picture(address, ready) {
+  if (!pictures.has(address)) {
+    const image = new Image();
+    image.onload = () => ready();
+    image.src = address;
+    pictures.set(address, image);
+    if (pictures.size > 60) pictures.delete(pictures.keys().next().value);
+  }
+  const image = pictures.get(address);
+  if (!image.complete) image.addEventListener("load", ready, { once: true });
+  return image.complete && image.naturalWidth ? image : null;
+}
+
+export const frame = (run, reference) => of(run, `/frames/${encodeURIComponent(reference)}`);
+
+/** [left, top, right, bottom, text, clickable] from what an episode holds. */
+export const light = (element) => [...element.bounds, element.text || element.description || "", element.clickable ? 1 : 0];
+
+/**
+ * Draw a screen. `screen`: {width_px, height_px, elements (light), picture (an address)}; `mark`: {action, hit, share}, where a share
+ * below 1 is a gesture under way.
+ */
+export function draw(canvas, screen, mark = {}) {
+  const ratio = screen.width_px && screen.height_px ? screen.height_px / screen.width_px : 2;
+  const width = Math.max(80, Math.round(canvas.clientWidth || canvas.parentElement?.clientWidth || 240));
+  const scale = Math.min(2, window.devicePixelRatio || 1);
+  const px = Math.round(width * scale), py = Math.round(width * ratio * scale);
+  if (canvas.width !== px || canvas.height !== py) { canvas.width = px; canvas.height = py; }
+  const at = canvas.getContext("2d");
+  at.fillStyle = colour("--paper");
+  at.fillRect(0, 0, px, py);
+  const image = screen.picture ? picture(screen.picture, () => canvas.isConnected && draw(canvas, screen, mark)) : null;
+  if (image) at.drawImage(image, 0, 0, px, py);
+  else boxes(at, screen.elements || [], px, py, scale);
+  if (mark.hit >= 0 && screen.elements?.[mark.hit]) outline(at, screen.elements[mark.hit], px, py, scale);
+  if (mark.action) gesture(at, mark.action, px, py, mark.share ?? 1, scale);
+}
+
+function boxes(at, elements, px, py, scale) {
+  const line = colour("--line"), strong = colour("--strong-line"), ink = colour("--ink"), soft = colour("--soft"), panel = colour("--panel");
+  at.textAlign = "center";
+  at.textBaseline = "middle";
+  for (const [left, top, right, bottom, text, clickable] of elements) {
+    const x = left * px, y = top * py, w = (right - left) * px, h = (bottom - top) * py;
+    if (w < 2 || h < 2) continue;
+    if (clickable) {
+      at.beginPath();
+      at.roundRect(x + scale, y + scale, w - 2 * scale, h - 2 * scale, Math.min(6 * scale, h / 4));
+      at.fillStyle = panel;
+      at.fill();
+      at.lineWidth = scale;
+      at.strokeStyle = px < 250 * scale ? line : strong;
+      at.stroke();
+    }
+    if (!text) continue;
+    const size = Math.max(6 * scale, Math.min(px / 22, h * 0.62));
+    if (size < 5.5 * scale || h < 5 * scale) continue;
+    at.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
+    at.fillStyle = clickable ? ink : soft;
+    at.fillText(fitted(at, text, w - 6 * scale), x + w / 2, y + h / 2);
+  }
+}
+
+function fitted(at, text, width) {
+  const plain = String(text).replace(/\s+/g, " ");
+  if (at.measureText(plain).width <= width) return plain;
+  let letters = Math.max(1, Math.floor((plain.length * width) / at.measureText(plain).width) - 1);
+  while (letters > 1 && at.measureText(`${plain.slice(0, letters)}…`).width > width) letters -= 1;
+  return letters > 1 ? `${plain.slice(0, letters)}…` : "";
+}
+
+function outline(at, [left, top, right, bottom], px, py, scale) {
+  at.beginPath();
+  at.roundRect(left * px, top * py, (right - left) * px, (bottom - top) * py, 6 * scale);
+  at.lineWidth = 2 * scale;
+  at.strokeStyle = colour("--accent");
+  at.stroke();
+}
+
+function gesture(at, action, px, py, share, scale) {
+  const touch = colour("--touch"), unit = px / 360;
+  const ring = (x, y, radius) => {
+    at.beginPath();
+    at.arc(x, y, radius, 0, 7);
+    at.lineWidth = 5 * unit + scale;
+    at.strokeStyle = "rgba(255,255,255,0.9)";
+    at.stroke();
+    at.lineWidth = 3 * unit + scale / 2;
+    at.strokeStyle = touch;
+    at.stroke();
+  };
+  if (action.type === "tap" || action.type === "long_press") {
+    const x = action.x * px, y = action.y * py;
+    at.globalAlpha = 0.2;
+    at.fillStyle = touch;
+    at.beginPath();
+    at.arc(x, y, 24 * unit, 0, 7);
+    at.fill();
+    at.globalAlpha = 1;
+    ring(x, y, (8 + 16 * share) * unit);
+    if (action.type === "long_press") ring(x, y, 36 * unit * share);
+    at.beginPath();
+    at.arc(x, y, 3 * unit, 0, 7);
+    at.fillStyle = touch;
+    at.fill();
+  } else if (action.type === "swipe") {
+    const from = [action.x * px, action.y * py];
+    const to = [from[0] + (action.to_x * px - from[0]) * share, from[1] + (action.to_y * py - from[1]) * share];
+    const angle = Math.atan2(to[1] - from[1], to[0] - from[0]);
+    for (const [style, width] of [["rgba(255,255,255,0.9)", 9 * unit], [touch, 5 * unit]]) {
+      at.strokeStyle = at.fillStyle = style;
+      at.lineWidth = width;
+      at.lineCap = "round";
+      at.beginPath();
+      at.moveTo(...from);
+      at.lineTo(...to);
+      at.stroke();
+    }
+    at.beginPath();
+    for (const turn of [0, 2.5, -2.5]) at.lineTo(to[0] + 18 * unit * Math.cos(angle + turn), to[1] + 18 * unit * Math.sin(angle + turn));
+    at.closePath();
+    at.fill();
+    ring(...from, 9 * unit);
+  } else {
+    label(at, words(action), px, py, touch, scale);
+  }
+}
+
+function label(at, text, px, py, touch, scale) {
+  const size = Math.max(11 * scale, px / 19), y = py * 0.9;
+  at.font = `600 ${size}px system-ui, "DejaVu Sans", sans-serif`;
+  at.textAlign = "center";
+  at.textBaseline = "middle";
+  const shown = fitted(at, text, px * 0.84), half = at.measureText(shown).width / 2 + size * 0.8;
+  at.beginPath();
+  at.roundRect(px / 2 - half, y - size, 2 * half, 2 * size, size);
+  at.fillStyle = "#191e24";
+  at.fill();
+  at.lineWidth = 2 * scale;
+  at.strokeStyle = touch;
+  at.stroke();
+  at.fillStyle = "#ffffff";
+  at.fillText(shown, px / 2, y);
+}
+
+// --- words -------------------------------------------------------------------------------------------------------
+
+const quoted = (text, most = 60) => {
+  const plain = String(text).replace(/\s+/g, " ");
+  return `“${plain.length > most ? `${plain.slice(0, most - 1)}…` : plain}”`;
+};
+
+/** An action in a few words; `name` is what it touched. */
+export function words(action, name = "") {
+  if (!action) return "deciding …";
+  switch (action.type) {
+    case "tap": return name ? `tap ${quoted(name)}` : `tap at ${action.x.toFixed(2)}, ${action.y.toFixed(2)}`;
+    case "long_press": return name ? `hold ${quoted(name)}` : `hold at ${action.x.toFixed(2)}, ${action.y.toFixed(2)}`;
+    case "swipe": {
+      const across = Math.abs(action.to_x - action.x) > Math.abs(action.to_y - action.y);
+      return `swipe ${across ? (action.to_x > action.x ? "right" : "left") : action.to_y > action.y ? "down" : "up"}`;
+    }
+    case "type": return `type ${quoted(action.text)}`;
+    case "press": return `press ${action.key}`;
+    case "wait": return "wait";
+    case "finish": {
+      const claim = action.status === "impossible" ? "says that it is impossible" : "says that it is done";
+      return action.answer ? `${claim}: ${quoted(action.answer)}` : claim;
+    }
+    case "unparsed": return `not understood: ${quoted(action.raw)}`;
+    default: return action.type || "?";
+  }
+}
+
+export const name_of = (element) => (element ? element.text || element.description || element.resource_id || element.class_name : "");

@@ -1,0 +1,270 @@
+"""The pages in a real Chromium, over a stored run of 10,000 episodes: what they show, keys, filters, live changes, and hostile text."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from distrl.bench.system.stored_run import write_stored_run
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.run_folder import RunFolder, take
+from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
+from distrl.types import Bounds, Observation, Tap, UiElement
+from support.browser import Browser, Page, browser
+from support.dashboards import Dashboard, dashboard, write_hostile_run
+
+STORED = 10_000
+PAGES = (
+    "",
+    "/fleet",
+    "/episodes",
+    "/episodes/episode-000777/2",
+    "/learning",
+    "/learning?by=template",
+    "/health",
+    "/settings",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def run(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return write_stored_run(tmp_path_factory.mktemp("runs"), STORED)
+
+
+@pytest.fixture(scope="module")
+def shown(run: RunFolder) -> Iterator[Dashboard]:
+    write_stored_run(run.path.parent, 60, seed=1)
+    with dashboard(run.path.parent) as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Page:
+    return chromium.page()
+
+
+def open_page(page: Page, shown: Dashboard, run: RunFolder, rest: str) -> None:
+    """Go to a page of the run, and wait until it is painted."""
+    page.open(f"{shown.url}/runs/{run.name}{rest}")
+    page.until("!!document.querySelector('main h1') && !document.querySelector('main .error')")
+
+
+@pytest.mark.parametrize("width", [390, 1280, 2560])
+def test_every_page_shows_its_run_without_an_error_and_without_scrolling_sideways(
+    chromium: Browser, shown: Dashboard, run: RunFolder, width: int, tmp_path: Path
+) -> None:
+    page = chromium.page(width=width, dark=width == 1280)
+    for rest in PAGES:
+        open_page(page, shown, run, rest)
+        assert page.run("document.documentElement.scrollWidth <= innerWidth"), f"{rest} is wider than {width} px"
+        assert page.run("[...document.querySelectorAll('button, input, select, a')].every(e => e.innerText?.trim() || e.ariaLabel || e.title || e.closest('label') || e.querySelector('[aria-label]'))"), rest  # fmt: skip
+    page.picture(tmp_path / f"{width}.png")
+    assert page.errors == []
+
+
+def test_the_runs_are_listed_and_two_can_be_compared(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    page.open(shown.url)
+    page.until("document.querySelectorAll('.runcard').length === 2")
+    for number in (1, 2):
+        page.click(f".runcard:nth-child({number}) input[type=checkbox]")
+    page.click(".head button")
+    page.until("location.pathname === '/compare' && document.querySelectorAll('.chart svg').length > 3")
+    assert run.name in page.text()
+    assert page.errors == []
+
+
+def test_filters_find_episodes_and_stand_in_the_address(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    open_page(page, shown, run, "/episodes")
+    page.until("document.querySelectorAll('a.row').length === 50")
+    page.key("/")
+    page.type("wrong person tanaka")
+    fitting = "[...document.querySelectorAll('a.row')].every(row => /Tanaka/.test(row.innerText) && /wrong person/.test(row.innerText))"
+    page.until(
+        f"location.search.includes('wrong') && {fitting} && !/still reading/.test(document.querySelector('.head').innerText)"
+    )
+    assert page.run("document.querySelectorAll('a.row').length") > 3
+    found = page.text(".head")
+    open_page(page, shown, run, str(page.run("location.pathname + location.search")).partition(run.name)[2])
+    page.until(f"document.querySelector('.head').innerText === {json.dumps(found)}")
+    page.run(
+        "(() => { const s = [...document.querySelectorAll('select')].find(e => [...e.options].some(o => o.value === 'success')); s.value = 'success'; s.dispatchEvent(new Event('change')); })()"
+    )
+    page.until("/No episode fits/.test(document.querySelector('main').innerText)")
+    assert page.errors == []
+
+
+def test_an_episode_is_read_with_the_keyboard_and_each_step_has_its_address(
+    page: Page, shown: Dashboard, run: RunFolder
+) -> None:
+    open_page(page, shown, run, "/episodes/episode-000777/1")
+    steps = int(page.run("document.querySelectorAll('.steps a').length"))
+    for number, key in ((2, "ArrowRight"), (1, "ArrowLeft"), (1, "Home")):
+        page.key(key)
+        page.until(
+            f"location.pathname.endsWith('/episode-000777/{number}') && document.querySelector('.steps a[aria-current]').innerText.startsWith('{number}')"
+        )
+    page.key("End")
+    page.until(f"/^({steps}|{steps + 1})$/.test(location.pathname.split('/').pop())")
+    page.key("Home")
+    page.key(" ")
+    page.until("document.querySelector('.player').innerText.includes('Pause')")
+    page.until("location.pathname.endsWith('/2')")
+    page.key(" ")
+    page.until("document.querySelector('.player').innerText.includes('Play')")
+    page.key("j")
+    page.until("document.querySelector('dl .mono')?.innerText === 'episode-000776'")
+    page.key("k")
+    page.until("document.querySelector('dl .mono')?.innerText === 'episode-000777'")
+    assert page.errors == []
+
+
+def test_a_step_has_its_gesture_drawn_at_its_place(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    with ExperienceStore(run.experience, read_only=True) as store:
+        episode = store.read("episode-000777")
+    number, action = next(
+        (n, s.decision.action) for n, s in enumerate(episode.steps, 1) if isinstance(s.decision.action, Tap)
+    )
+    open_page(page, shown, run, f"/episodes/episode-000777/{number}")
+    inked = (
+        f"(() => {{ const c = document.querySelector('.phone canvas'), x = Math.round(c.width * {action.x}), y = Math.round(c.height * {action.y});"
+        "return [...c.getContext('2d').getImageData(x, y, 1, 1).data].slice(0, 3).join(); })()"
+    )
+    page.until(f"{inked} === '213,94,0'")
+    page.theme(dark=True)
+    page.until(f"{inked} === '255,148,66'")
+
+
+def test_charts_are_read_with_the_arrow_keys(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    open_page(page, shown, run, "/learning")
+    page.until("document.querySelectorAll('.chart svg').length > 8")
+    page.run("document.querySelector('.chart svg').focus()")
+    page.key("End")
+    page.until("/%/.test(document.querySelector('.reading').innerText)")
+    last = page.text(".reading")
+    page.key("ArrowLeft")
+    page.until(f"document.querySelector('.reading').innerText !== {json.dumps(last)}")
+    assert page.errors == []
+
+
+def test_logs_are_searched(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    open_page(page, shown, run, "/health")
+    page.key("/")
+    page.type("SIGKILL")
+    page.until(
+        "document.querySelectorAll('.log div').length === 1 && /killed by SIGKILL/.test(document.querySelector('.log').innerText)"
+    )
+    assert page.errors == []
+
+
+# --- a run that goes on -----------------------------------------------------------------------------------------------
+
+
+def _view(number: int, step: int) -> DeviceView:
+    element = UiElement(bounds=Bounds(0.1, 0.2, 0.9, 0.3), text="Send", clickable=True)
+    seen = Observation(instruction="Send it", elements=(element,), width_px=360, height_px=720, app="mail")
+    return DeviceView(
+        device=f"worker-0/phone-{number}", role="worker-0", state="playing", task="sim-start/train/1", template="mail", instruction=f"Send it {step}",
+        max_steps=12, step=step, version=3, action=Tap(0.5, 0.25), seen=seen,
+    )  # fmt: skip
+
+
+def test_pages_follow_a_run_and_find_back_after_the_server_was_gone(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 30)
+    screens = FileScreens(run.heartbeats, "worker-0")
+    screens.show(DeviceViews(time_s=time.time(), devices=tuple(_view(number, 1) for number in range(300))))
+    lock = take(run.lock("supervisor"), wait_s=1, what="it")
+    first, fleet = Dashboard(tmp_path), chromium.page()
+    list_page = chromium.page()
+    try:
+        open_page(fleet, first, run, "/fleet")
+        fleet.until("document.querySelectorAll('.tile').length === 300")
+        open_page(list_page, first, run, "/episodes")
+        list_page.until(
+            "document.querySelectorAll('a.row').length === 30 && /live/.test(document.querySelector('#state').innerText)"
+        )
+        screens.show(DeviceViews(time_s=time.time(), devices=tuple(_view(number, 2) for number in range(12))))
+        fleet.until(
+            "document.querySelectorAll('.tile').length === 12 && /Send it 2/.test(document.querySelector('.tile').innerText)"
+        )
+        fleet.click(".tile")
+        fleet.until("document.querySelector('dialog[open]')?.innerText.includes('Send it 2')")
+        assert fleet.errors == []
+
+        first.stop()
+        list_page.until("/connecting/.test(document.querySelector('#state').innerText)")
+        with ExperienceStore(run.experience) as store:
+            store.add(msgspec.structs.replace(store.read("episode-000003"), id="later"))
+        with dashboard(tmp_path, port=first.port):
+            list_page.until(
+                "/31 episodes/.test(document.querySelector('#state').innerText) && document.querySelectorAll('a.row').length === 31"
+            )
+            screens.show(DeviceViews(time_s=time.time(), devices=(_view(5, 7),)))
+            fleet.until(
+                "document.querySelectorAll('.tile').length === 1 && /Send it 7/.test(document.querySelector('.tile').innerText)"
+            )
+    finally:
+        first.stop()
+        lock.release()
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_text_of_devices_and_models_stays_text(chromium: Browser, tmp_path: Path) -> None:
+    run = write_hostile_run(tmp_path)
+    page = chromium.page()
+    with dashboard(tmp_path) as shown:
+        page.open(shown.url)
+        page.until("!!document.querySelector('.runcard a')")
+        address = str(page.run("document.querySelector('.runcard a').getAttribute('href')")).removesuffix("/settings")
+        for rest in (
+            "/fleet",
+            "/episodes",
+            "/episodes/hostile/1",
+            "/learning",
+            "/learning?by=template",
+            "/health",
+            "/settings",
+        ):
+            page.open(f"{shown.url}{address}{rest}")
+            page.until("!!document.querySelector('main h1') && !document.querySelector('main .error')")
+            assert page.run("document.querySelectorAll('main script, main img, main iframe').length") == 0, rest
+            assert page.run("window.hacked") is None, rest
+        page.open(f"{shown.url}{address}/episodes/hostile/1")
+        page.until("document.querySelector('main')?.innerText.includes('<script>window.hacked=1</script>')")
+        assert page.errors == []
+    assert run.path.exists()
+
+
+def test_what_is_not_there_is_said_on_the_page(chromium: Browser, shown: Dashboard, run: RunFolder) -> None:
+    page = chromium.page()
+    for rest, said in (
+        ("/runs/no-such-run/episodes", "there is no run"),
+        (f"/runs/{run.name}/episodes/nothing", "there is no episode"),
+        ("/nonsense", "no such page"),
+    ):
+        page.open(f"{shown.url}{rest}")
+        page.until(f"/{said}/i.test(document.querySelector('main').innerText)")
+
+
+def test_a_damaged_episode_is_named_and_costs_no_other(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 8)
+    next(run.experience.glob("episodes/*/episode-000004.ep")).write_bytes(b"damaged")
+    page = chromium.page()
+    with dashboard(run.path) as shown:
+        open_page(page, shown, run, "/episodes")
+        page.until("document.querySelectorAll('a.row').length === 8")
+        page.open(f"{shown.url}/runs/{run.name}/episodes/episode-000004")
+        page.until("/cannot be used/.test(document.querySelector('.error')?.innerText)")
+        open_page(page, shown, run, "/episodes/episode-000005")

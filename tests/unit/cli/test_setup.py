@@ -41,7 +41,10 @@ def test_every_stage_of_the_installation_is_announced_and_the_second_time_there_
     first = make(folder)
     assert (first.returncode, first.stderr) == (0, "")
     assert [line[:9].strip() for line in first.stdout.splitlines()] == ["== settin", "1 of 3", "2 of 3", "3 of 3"]
-    assert "-e .[train,vlm,bench,tensorboard,view,datasets,android,ray,dev,docs]" in (folder / "done.txt").read_text()
+    assert (
+        "-e .[train,vlm,bench,tensorboard,view,datasets,android,ray,miniwob,dev,docs]"
+        in (folder / "done.txt").read_text()
+    )
     assert "of 3" not in make(folder).stdout
 
 

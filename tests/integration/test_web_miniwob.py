@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from distrl.config.load import load_config
-from distrl.config.schema import Config, WebConfig
+from distrl.bench.system.web_kills import measure
+from distrl.config.schema import WebConfig
 from distrl.devices.base import Capture
 from distrl.devices.web.browser import Browser
 from distrl.devices.web.device import WebDevice
-from distrl.evaluation.evaluate import evaluate, held_out
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode, with_verdict
-from distrl.runtime.factory import make_evaluation, make_policy
 from distrl.tasks.judges import RewardJudge, judge_attempt
 from distrl.tasks.miniwob import MiniWobSuite
 from distrl.types import Decision, Ending, Observation, Press, Tap, TypeText, WebSetup
@@ -26,7 +20,6 @@ from support.webs import named, needs_chromium
 
 pytest.importorskip("miniwob")
 pytestmark = needs_chromium
-ROOT = Path(__file__).parents[2]
 
 
 def run(work: Callable[[WebDevice, Browser], Awaitable[None]]) -> None:
@@ -103,34 +96,8 @@ def test_an_episode_has_the_pages_own_instruction_reward_and_end() -> None:
     run(work)
 
 
-@pytest.fixture
-def config() -> Config:
-    some = ("click-test", "click-tab", "enter-text")
-    return load_config(ROOT / "configs" / "miniwob.toml", {"evaluation.devices": 2, "tasks.miniwob.tasks": some})
-
-
-def test_browsers_that_are_killed_cost_no_episode(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    browsers: list[Browser] = []
-    made = Browser.__init__
-
-    def remember(self: Browser, *args: object, **named: object) -> None:
-        made(self, *args, **named)  # type: ignore[arg-type]
-        browsers.append(self)
-
-    monkeypatch.setattr(Browser, "__init__", remember)
-    tasks = held_out(config, 12)
-    killed: list[int] = []
-
-    def beat(done: int) -> None:
-        pid = browsers[0].pid if browsers else 0
-        if pid and pid not in killed and done >= 3 * (len(killed) + 1) and len(killed) < 2:
-            killed.append(pid)
-            os.killpg(pid, signal.SIGKILL)
-
-    how = make_evaluation(config, seed=0)
-    found = evaluate(make_policy(config), tasks, replace(how, beat=beat))
-    assert len(killed) == 2
-    assert browsers[0].started == 3
-    assert len(found) == 12
-    assert {trajectory.task.template for trajectory in found} == set(config.tasks.miniwob.tasks)
-    assert sum(trajectory.verdict.known for trajectory in found) >= 10
+def test_browsers_that_are_killed_cost_no_episode_and_leave_no_process() -> None:
+    found = asyncio.run(measure(12, 4))
+    assert (found.episodes, found.finished, found.lost, found.kills) == (12, 12, 0, 3)
+    assert found.browsers in (3, 4)  # the last kill may come after the last episode
+    assert (found.quarantined, found.processes_left, found.profiles_left) == (0, 0, 0)

@@ -37,6 +37,7 @@ BENCHES = {
     "judge_cost": "learning.judge_cost",
     "judge_load": "system.judge_load",
     "kills": "system.kills",
+    "miniwob": "learning.miniwob",
     "quoting": "system.quoting",
     "replay": "system.replay",
     "sim": "system.sim",
@@ -45,6 +46,8 @@ BENCHES = {
     "timed_tuning": "learning.timed_tuning",
     "tuning": "learning.tuning",
     "vlm": "vlm.speed",
+    "web": "system.web",
+    "web_kills": "system.web_kills",
     "weights": "system.weights",
 }
 """By the name on the command line, the module below `distrl.bench`; none is imported before it is asked for."""

@@ -1,0 +1,170 @@
+"""`distrl bench web`: steps per second of Chromium phones, beside MiniWoB++'s own environment in the same run.
+
+Both play the same pages with taps on elements drawn at random and look at elements and a screenshot at every step, as MiniWoB++'s
+environment does by default. It drives a Chrome of its own per environment over Selenium, with chromedriver, from a thread each. It is
+measured before and after ours, so that a machine that changes meanwhile shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from random import Random
+from typing import Any
+
+import msgspec
+
+from distrl.bench.base import BenchOptions
+from distrl.config.schema import WebConfig
+from distrl.devices.web.browser import Browser
+from distrl.devices.web.chromium import chromium_version
+from distrl.devices.web.device import WebDevice
+from distrl.errors import DeviceError
+from distrl.types import Tap, WebSetup
+
+PHONES = (1, 2, 4, 8)
+COMPARED = 4
+PAGES = ("click-tab-2", "login-user", "click-checkboxes", "email-inbox")
+"""Of number i: the one of this place, counted round. MiniWoB++'s environment has one page for good."""
+EPISODE_STEPS = 6
+SECONDS, QUICK_SECONDS = 30.0, 6.0
+
+
+class WebFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What both reached."""
+
+    steps_per_s: dict[str, float]
+    """By the number of phones."""
+    episodes_per_s: dict[str, float]
+    selenium_steps_per_s: float | None
+    """Of four environments, the mean of both measurements; None: not installed."""
+    selenium_runs: list[float]
+    speedup_at_4: float | None
+    chromium: str
+    pages: tuple[str, ...] = PAGES
+    seconds: float
+
+
+class _Count(msgspec.Struct, kw_only=True):
+    steps: int = 0
+    episodes: int = 0
+
+
+def run(options: BenchOptions) -> WebFigures:
+    """Measure; `DeviceError` where there is no Chromium."""
+    seconds = QUICK_SECONDS if options.quick else SECONDS
+    version = chromium_version()
+    theirs = [found] if (found := _selenium(seconds)) is not None else []
+    ours = {phones: asyncio.run(_measure(phones, seconds)) for phones in PHONES}
+    theirs += [found] if theirs and (found := _selenium(seconds)) is not None else []
+    selenium = sum(theirs) / len(theirs) if theirs else None
+    return WebFigures(
+        steps_per_s={str(phones): count.steps / seconds for phones, count in ours.items()},
+        episodes_per_s={str(phones): count.episodes / seconds for phones, count in ours.items()},
+        selenium_steps_per_s=selenium,
+        selenium_runs=theirs,
+        speedup_at_4=ours[COMPARED].steps / seconds / selenium if selenium else None,
+        chromium=version.rpartition(", ")[2],
+        seconds=seconds,
+    )
+
+
+# --- our phones -------------------------------------------------------------------------------------------------------
+
+
+async def _measure(phones: int, seconds: float) -> _Count:
+    browser, count = Browser(WebConfig(), name="bench/browser"), _Count()
+    devices = [WebDevice(f"bench/web-{number}", WebConfig(), browser) for number in range(phones)]
+    try:
+        await asyncio.gather(*(_episode(device, number, 0, _Count()) for number, device in enumerate(devices)))
+        until_s = time.monotonic() + seconds
+        await asyncio.gather(*(_play(device, number, until_s, count) for number, device in enumerate(devices)))
+    finally:
+        await asyncio.gather(*(device.close() for device in devices))
+    return count
+
+
+async def _play(device: WebDevice, number: int, until_s: float, count: _Count) -> None:
+    seed = 0
+    while time.monotonic() < until_s:
+        seed += 1
+        await _episode(device, number, seed, count, until_s=until_s)
+
+
+async def _episode(device: WebDevice, number: int, seed: int, count: _Count, *, until_s: float = float("inf")) -> None:
+    random = Random(f"{number} {seed}")
+    await device.start(WebSetup(url=PAGES[number % len(PAGES)], page="miniwob", seed=seed))
+    for _ in range(EPISODE_STEPS):
+        capture = await device.capture(screenshot=True)
+        chosen = [element for element in capture.elements if element.clickable]
+        if not chosen or time.monotonic() >= until_s:
+            return
+        done = (await device.perform(Tap(*random.choice(chosen).bounds.centre))).done
+        count.steps += 1
+        if done:
+            break
+    count.episodes += 1
+
+
+# --- MiniWoB++'s environment ------------------------------------------------------------------------------------------
+
+
+def _selenium(seconds: float) -> float | None:
+    """Steps per second of four environments; None where Selenium or chromedriver is not installed."""
+    chrome, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if find_spec("selenium") is None or find_spec("miniwob") is None or chrome is None or driver is None:
+        return None
+    os.environ["MINIWOB_CHROME_BINARY"], os.environ["MINIWOB_CHROMEDRIVER"] = chrome, driver
+    with ThreadPoolExecutor(COMPARED) as threads:
+        environments = list(threads.map(_environment, range(COMPARED)))
+        try:
+            until_s = time.monotonic() + seconds
+            steps = list(threads.map(lambda number: _drive(environments[number], number, until_s), range(COMPARED)))
+        finally:
+            list(threads.map(lambda environment: environment.close(), environments))
+    if not all(steps):
+        raise DeviceError(
+            f"the four environments of MiniWoB++ made {steps} steps in {seconds:g} s",
+            expected="some in each",
+            fix="measure without --quick, on a machine that does nothing else",
+        )
+    return sum(steps) / seconds
+
+
+def _environment(number: int) -> Any:
+    from miniwob.environment import MiniWoBEnvironment
+
+    environment = MiniWoBEnvironment(subdomain=PAGES[number % len(PAGES)])
+    environment.reset(seed=0)
+    return environment
+
+
+def _drive(environment: Any, number: int, until_s: float) -> int:
+    from miniwob.action import ActionTypes
+
+    random, steps, seed = Random(number), 0, 0
+    while time.monotonic() < until_s:
+        seed += 1
+        seen, _ = environment.reset(seed=seed)
+        for _ in range(EPISODE_STEPS):
+            shown = _leaves(seen["dom_elements"])
+            if not shown or time.monotonic() >= until_s:
+                break
+            place = random.choice(shown)
+            middle = [float(place["left"][0] + place["width"][0] / 2), float(place["top"][0] + place["height"][0] / 2)]
+            action = environment.unwrapped.create_action(ActionTypes.CLICK_COORDS, coords=middle)
+            seen, _, over, _, _ = environment.step(action)
+            steps += 1
+            if over:
+                break
+    return steps
+
+
+def _leaves(elements: Any) -> list[Any]:
+    """What holds no other element: that is where a click does something."""
+    parents = {int(each["parent"]) for each in elements}
+    return [each for each in elements if int(each["ref"]) not in parents]

@@ -125,7 +125,8 @@ class PhonePage:
 
     def __init__(self, names: PhonePageConfig) -> None:
         self._names = names
-        self.status = f"{{app: String({names.route}() ?? '').slice(0, 80)}}" if names.route else "null"
+        route = f"((at) => String(at && at.app !== undefined ? at.app : at ?? ''))({names.route}())"
+        self.status = f"{{app: {route}.slice(0, 80)}}" if names.route else "null"
 
     async def origin(self, browser: Browser) -> str:
         """It comes from where the settings allow."""
@@ -149,8 +150,9 @@ class PhonePage:
             case LongPress(x=x, y=y):
                 return await self._input(tab, names.long_press, x * tab.width, y * tab.height)
             case Swipe():
-                ends = (action.x * tab.width, action.y * tab.height, action.to_x * tab.width, action.to_y * tab.height)
-                return await self._input(tab, names.swipe, *ends)
+                start = {"x": action.x * tab.width, "y": action.y * tab.height}
+                end = {"x": action.to_x * tab.width, "y": action.to_y * tab.height}
+                return await self._input(tab, names.swipe, start, end)
             case TypeText(text=text):
                 return await self._input(tab, names.type, text)
             case Press(key=key):

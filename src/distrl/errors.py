@@ -101,6 +101,15 @@ class RoleCrashed(DistrlError):
     """The first traceback that it left in this session: later ones often follow from it. Empty: there is none."""
 
 
+def nothing_to_check(seen: str) -> TaskError:
+    """The refusal of a task whose outcome nobody could judge."""
+    return TaskError(
+        f"{seen} has nothing to check",
+        expected="a condition on the end state, a reward of the device, a model's verdict, or data for a judge of your own",
+        fix="give it a SimCheck(wants=...), RewardCheck(), AndroidCheck(...), ModelCheck() or CustomCheck(values={...})",
+    )
+
+
 @contextmanager
 def raised_as(refusal: Callable[[BaseException], DistrlError]) -> Iterator[None]:
     """Raise what `refusal` makes of whatever the block raises; a `DistrlError` stays as it is. For code of someone else."""

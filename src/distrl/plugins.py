@@ -59,6 +59,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "pointer": "distrl.policies.pointer.policy:PointerPolicy",
         "pixel": "distrl.policies.pixel.policy:PixelPolicy",
         "vlm": "distrl.policies.vlm.policy:VlmPolicy",
+        "autoui": "distrl.policies.autoui.policy:AutoUIPolicy",
     },
     "algorithms": {
         "aride": "distrl.algorithms.aride:ARide",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from distrl.errors import TaskError
+from distrl.errors import nothing_to_check
 
 Value = str | int | float | bool
 """A plain value: of a setting, or of one field of a record on a device."""
@@ -273,12 +273,14 @@ class AndroidCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     packages: dict[str, bool] = {}
     files: dict[str, bool] = {}
     """Whether these packages are installed, and these paths exist."""
+    rows: dict[str, dict[str, str]] = {}
+    """Columns that some row of a content provider holds: {"content://sms/sent": {"address": "555", "body": "Hi"}}."""
     activity: str = ""
     """What is in the foreground: a package, or package/activity."""
 
     def __post_init__(self) -> None:
-        if not (self.settings or self.packages or self.files or self.activity):
-            raise nothing_to_check("an AndroidCheck without settings, packages, files and activity")
+        if not (self.settings or self.packages or self.files or self.activity or any(self.rows.values())):
+            raise nothing_to_check("an AndroidCheck without settings, packages, files, rows and activity")
 
 
 class ModelCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
@@ -300,15 +302,6 @@ class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 Check = SimCheck | RewardCheck | AndroidCheck | ModelCheck | CustomCheck
 """How the outcome of a task is judged. Something to check is always there: nothing would make every claim a success."""
-
-
-def nothing_to_check(seen: str) -> TaskError:
-    """The refusal of a task whose outcome nobody could judge."""
-    return TaskError(
-        f"{seen} has nothing to check",
-        expected="a condition on the end state, a reward of the device, a model's verdict, or data for a judge of your own",
-        fix="give it a SimCheck(wants=...), RewardCheck(), AndroidCheck(...), ModelCheck() or CustomCheck(values={...})",
-    )
 
 
 class SimRoute(msgspec.Struct, frozen=True, kw_only=True, tag="sim"):
@@ -392,6 +385,8 @@ class AndroidEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     settings: dict[str, str] = {}
     packages: dict[str, bool] = {}
     files: dict[str, bool] = {}
+    rows: dict[str, bool] = {}
+    """Whether the content provider has such a row."""
     activity: str = ""
     """package/activity in the foreground."""
 

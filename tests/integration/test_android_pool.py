@@ -18,7 +18,7 @@ from distrl.devices.health import DeviceStatus, Health, PoolLimits
 from distrl.devices.pool import DevicePool
 from distrl.devices.serve_sim.server import FaultKind, FaultSettings, ServedPhone
 from distrl.errors import DeviceError, LossCause
-from distrl.types import AndroidCheck, AndroidSetup, Task
+from distrl.types import AndroidCheck, AndroidEnd, AndroidSetup, Task
 from support.androids import connected, own_server
 
 QUICK = AndroidConfig(quiet_s=0.0, wait_s=0.0, call_s=2.0)
@@ -181,3 +181,20 @@ def test_phones_that_are_connected_later_join(config: AdbConfig) -> None:
             await pool.close()
 
     asyncio.run(run())
+
+
+def test_a_check_asks_a_content_provider_for_a_row_whatever_its_values_hold(config: AdbConfig) -> None:
+    uri, value = "content://settings/system", "it's 5 % \" $HOME; -- 中"
+
+    async def play(pool: DevicePool, phones: list[ServedPhone], adb: Adb) -> None:
+        phones[0].android.system["system", "note"] = value
+        async with pool.leased(10.0) as device:
+            for wanted, there in (({"name": "note", "value": value}, True), ({"name": "note", "value": "it"}, False)):
+                check = AndroidCheck(rows={uri: wanted})
+                await device.reset(replace(TASK, check=check))
+                assert await device.end_state() == AndroidEnd(rows={uri: there})
+            await device.reset(replace(TASK, check=AndroidCheck(rows={"content://nobody": {"a": "b"}})))
+            with pytest.raises(DeviceError, match="content://nobody says"):
+                await device.end_state()
+
+    with_a_pool(config, 1, play)

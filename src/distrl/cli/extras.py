@@ -35,6 +35,8 @@ def need_model_packages(config: Config) -> None:
     """`UsageError` where this policy is a language model and what it needs is not installed."""
     if config.policy.kind == "vlm":
         _need("transformers", "peft", "accelerate")
+    if config.policy.kind == "autoui":
+        _need("transformers")
 
 
 def need_cluster_packages(config: Config) -> None:

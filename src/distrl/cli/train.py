@@ -207,10 +207,14 @@ def _check_tasks(config: Config) -> None:
 
 def check_model(config: Config) -> None:
     """Raise now, before anything is written, where the folder of a language model is not one."""
-    from distrl.policies.vlm.folder import check_folder
+    from distrl.policies.vlm.folder import check_folder, check_model_folder
 
     if config.policy.kind == "vlm":
         check_folder(config.policy.vlm.path)
+        need_model_packages(config)
+    if config.policy.kind == "autoui":
+        check_model_folder(config.policy.autoui.path, "policy.autoui.path")
+        check_model_folder(config.policy.autoui.vision_path, "policy.autoui.vision_path")
         need_model_packages(config)
 
 

@@ -362,14 +362,34 @@ class VlmConfig(Section, frozen=True):
     """Run Python code that comes with the model's folder. Read it first."""
 
 
+class AutoUIConfig(Section, frozen=True):
+    """Auto-UI, a T5 that is shown the screenshot as one vector: `[policy.autoui]`."""
+
+    path: str = ""
+    """Folder of a checkpoint of Auto-UI: config.json, tokenizer, *.safetensors."""
+    vision_path: str = ""
+    """Folder of BLIP-2, whose vision tower makes the vectors and is not trained."""
+    answer_tokens: Few = 128
+    """Longest answer; a longer one is cut off there."""
+    prompt_tokens: Annotated[int, Meta(ge=16, le=4096)] = 512
+    """Longer prompts lose their beginning."""
+    value_width: Few = 256
+    """Hidden units of the value head, which reads the mean of the prompt's hidden states."""
+    decide_batch: Few = 16
+    """Prompts answered at once; fewer need less memory in a worker."""
+    score_batch: Few = 8
+    """Prompts that go through the model together in an update."""
+
+
 class PolicyConfig(Section, frozen=True):
     kind: Name = "pointer"
-    """Which policy to train: pointer (reads UI elements), pixel (reads screenshots alone), vlm (a Hugging Face model), an entry point or `package.module:attribute`."""
+    """Which policy to train: pointer (reads UI elements), pixel (reads screenshots alone), vlm (a Hugging Face model), autoui (a T5 with one vector of the screenshot), an entry point or `package.module:attribute`."""
     device: Processor = "cpu"
     """Where workers and the evaluator decide: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
     pointer: PointerConfig = PointerConfig()
     pixel: PixelConfig = PixelConfig()
     vlm: VlmConfig = VlmConfig()
+    autoui: AutoUIConfig = AutoUIConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a policy of your own."""
 

@@ -21,7 +21,7 @@ def reads_screenshots(config: Config) -> bool:
     policy = config.policy
     if policy.kind not in BUILT_IN["policies"]:
         return config.rollout.keep_screenshots
-    return policy.kind == "pixel" or (policy.kind == "vlm" and policy.vlm.pictures)
+    return policy.kind in ("pixel", "autoui") or (policy.kind == "vlm" and policy.vlm.pictures)
 
 
 def check(config: Config) -> Config:

@@ -74,6 +74,8 @@ FREE = (
     "policy.vlm.decide_batch",
     "policy.vlm.score_batch",
     "policy.vlm.gradient_checkpointing",
+    "policy.autoui.decide_batch",
+    "policy.autoui.score_batch",
 )
 """Exceptions: where and how a policy computes, how a model is asked for verdicts, and what only varies the training."""
 

@@ -48,6 +48,7 @@ def missing(check: AndroidCheck, left: AndroidEnd) -> Iterator[str]:
     yield from (name for name in check.settings if name not in left.settings)
     yield from (f"package {name}" for name in check.packages if name not in left.packages)
     yield from (f"file {path}" for path in check.files if path not in left.files)
+    yield from (f"rows of {uri}" for uri in check.rows if uri not in left.rows)
     if check.activity and not left.activity:
         yield "what is in the foreground"
 
@@ -61,6 +62,9 @@ def compare(check: AndroidCheck, left: AndroidEnd) -> Iterator[str]:
         for name, wanted in asked.items():
             there = found[name]
             yield "" if there == wanted else f"{kind} {name} is {'there' if there else 'not there'}"
+    for uri, columns in check.rows.items():
+        said = ", ".join(f"{column} = {value}" for column, value in columns.items())
+        yield "" if left.rows[uri] else f"{uri} has no row with {said}"
     if check.activity:
         yield "" if _is_activity(left.activity, check.activity) else f"{left.activity} is in the foreground"
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from distrl.errors import TaskError
+from distrl.tasks.android import compare, missing
 from distrl.tasks.judges import Attempt, AutoJudge
 from distrl.types import AndroidCheck, AndroidEnd, AndroidSetup, Ending, EndState, Finish, Task, Verdict
 
@@ -82,3 +83,12 @@ def test_a_condition_of_which_the_phone_did_not_tell_leaves_the_outcome_unknown(
 def test_a_check_without_conditions_is_refused() -> None:
     with pytest.raises(TaskError, match="nothing to check"):
         AndroidCheck()
+
+
+def test_a_row_of_a_content_provider_is_asked_for_and_named_where_it_is_missing() -> None:
+    check = AndroidCheck(rows={"content://sms/sent": {"address": "555", "body": "Hi"}})
+    assert list(compare(check, AndroidEnd(rows={"content://sms/sent": True}))) == [""]
+    assert list(compare(check, AndroidEnd(rows={"content://sms/sent": False}))) == [
+        "content://sms/sent has no row with address = 555, body = Hi"
+    ]
+    assert list(missing(check, AndroidEnd())) == ["rows of content://sms/sent"]

@@ -137,10 +137,21 @@ class Phone:
             name: (await self._told(f"pm path {_name(name)}")).startswith("package:") for name in check.packages
         }
         files = {path: bool(await self._told(f"ls -d {quote(path)} 2>/dev/null")) for path in check.files}
+        rows = {uri: await self._has_row(uri, wanted) for uri, wanted in check.rows.items()}
         found = RESUMED.search(await self._told("dumpsys activity activities")) if check.activity else None
         if check.activity and found is None:
             raise self.lost("dumpsys names no activity in the foreground", LossCause.DAMAGED)
-        return AndroidEnd(settings=settings, packages=packages, files=files, activity=found[1] if found else "")
+        return AndroidEnd(
+            settings=settings, packages=packages, files=files, rows=rows, activity=found[1] if found else ""
+        )
+
+    async def _has_row(self, uri: str, wanted: dict[str, str]) -> bool:
+        """Whether some row of a content provider holds all of these values; the provider itself compares them."""
+        where = " AND ".join(f"{_name(column)}={_sql(value)}" for column, value in wanted.items())
+        told = await self._told(f"content query --uri {quote(uri)} --where {quote(where)}")
+        if not told.startswith(("Row: ", "No result found")):
+            raise self.lost(f"{uri} says {told[:120]!r}", LossCause.DAMAGED)
+        return told.startswith("Row: ")
 
     async def _told(self, command: str) -> str:
         """What a command says, whatever its exit code, known to be whole."""
@@ -222,6 +233,11 @@ def _name(text: str) -> str:
             f"{text!r} is no name of a package, activity or setting", expected="such as com.android.settings"
         )
     return text
+
+
+def _sql(text: str) -> str:
+    """A value for the selection of a content provider."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def adb_config(settings: AndroidConfig) -> AdbConfig:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import sqlite3
 import struct
 import time
 from collections import deque
@@ -112,6 +113,7 @@ class SimulatedAndroid:
             "pm": self._pm,
             "monkey": self._monkey,
             "settings": self._settings,
+            "content": self._content,
             "dumpsys": self._dumpsys,
             "getprop": self._getprop,
             "wm": self._wm,
@@ -333,6 +335,27 @@ class SimulatedAndroid:
                 found = sorted((name, value) for (its, name), value in self.system.items() if its == space)
                 return Done("".join(f"{name}={value}\n" for name, value in found).encode())
         return Done(err=b"Settings provider (settings) commands:\n", code=255)
+
+    def _content(self, words: list[str], data: bytes) -> Done:
+        """`content query`, for the provider of settings, which is the only one here."""
+        uri, where = _after(words, "--uri"), _after(words, "--where") or "1"
+        space = uri.removeprefix("content://settings/")
+        if words[1:2] != ["query"] or space not in ("global", "secure", "system"):
+            return Done(err=f"[ERROR] Error while accessing provider:{uri}\n".encode(), code=1)
+        base = sqlite3.connect(":memory:")
+        try:
+            base.execute("CREATE TABLE rows (_id INTEGER PRIMARY KEY, name TEXT, value TEXT)")
+            held = [(name, value) for (its, name), value in sorted(self.system.items()) if its == space]
+            base.executemany("INSERT INTO rows (name, value) VALUES (?, ?)", held)
+            # Whoever asks may say what they like: the table is theirs alone, and gone afterwards.
+            asked = f"SELECT _id, name, value FROM rows WHERE {where}"  # noqa: S608
+            found = base.execute(asked).fetchall()
+        except sqlite3.Error as error:
+            return Done(err=f"[ERROR] {error}\n".encode(), code=1)
+        finally:
+            base.close()
+        rows = (f"Row: {n} _id={id}, name={name}, value={value}\n" for n, (id, name, value) in enumerate(found))
+        return Done(("".join(rows) or "No result found.\n").encode())
 
     def _dumpsys(self, words: list[str], data: bytes) -> Done:
         place = self.state.place

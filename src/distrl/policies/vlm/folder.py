@@ -9,15 +9,25 @@ from distrl.errors import ConfigError
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
+VLM_FIX = (
+    "hf download ORGANISATION/MODEL --local-dir FOLDER, or for SmolLM2 what docs/vlm.md says under "
+    '"A small language model"; then policy.vlm.path = FOLDER'
+)
+
+
 def check_folder(path: str) -> Path:
-    """The folder of a model, once its files look right."""
+    """The folder of a language model, once its files look right."""
+    return check_model_folder(path, "policy.vlm.path", fix=VLM_FIX)
+
+
+def check_model_folder(path: str, key: str, *, fix: str = "docs/autoui.md says where to get it") -> Path:
+    """The folder of a model that the setting `key` names, once its files look right."""
     folder = Path(path)
     if not path or not (folder / "config.json").is_file():
         raise ConfigError(
-            f"policy.vlm.path = {path!r} is no model folder",
+            f"{key} = {path!r} is no model folder",
             expected="a folder with config.json, a tokenizer and *.safetensors",
-            fix="hf download ORGANISATION/MODEL --local-dir FOLDER, or for SmolLM2 what docs/vlm.md says under "
-            '"A small language model"; then policy.vlm.path = FOLDER',
+            fix=fix,
         )
     if (folder / "adapter_config.json").is_file():
         raise ConfigError(

@@ -95,6 +95,11 @@ class Sampler:
         self._open_B = self._open_B & ~torch.isin(token_B, ends)
         return torch.full_like(scores, float("-inf")).scatter(1, token_B[:, None], 0.0)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether every answer has ended."""
+        return bool(self._columns) and not bool(self._open_B.any())
+
     def _begin(self, scores: Tensor) -> None:
         self._open_B = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
         self._never = self._sampling.vocabulary.never(scores.device)

@@ -8,6 +8,8 @@ LATER_TESTS := $(wildcard tests/e2e tests/integration)
 IN_PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 MEND = look at what pip says above: mostly the network or the disk. Then the same command again, which goes on from here
+# Tests start hundreds of processes; without bytecode on disk each of them would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
 .PHONY: help train test system check unit integration docs site wheel clean

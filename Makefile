@@ -12,16 +12,17 @@ MEND = look at what pip says above: mostly the network or the disk. Then the sam
 unexport PYTHONDONTWRITEBYTECODE
 failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
-.PHONY: help train test system check unit integration docs site wheel clean
+.PHONY: help train test system check unit integration docs site images wheel clean
 
 help:
 	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
 	@echo "make test    everything below, then the integration and end-to-end tests"
 	@echo "make system  Chromium for the tests of Chromium phones, where it is missing and can be installed"
-	@echo "make check   format, lint, types and the import law"
+	@echo "make check   format, lint (Dockerfiles too), types and the import law"
 	@echo "make unit    unit tests"
 	@echo "make docs    write docs/configuration.md, metrics.md, dialects.md and the matrix of faults.md anew from the code, then the site"
 	@echo "make site    build the documentation site into build/site; a warning is an error"
+	@echo "make images  build both container images with Docker and try them"
 	@echo "make wheel   build the package into build/dist"
 	@echo "make clean   remove .venv and caches; runs/ stays"
 
@@ -49,6 +50,7 @@ check: $(READY)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@test ! -x $(BIN)/hadolint || $(BIN)/hadolint Dockerfile Dockerfile.cuda
 
 unit: $(READY)
 	@echo "== unit tests"
@@ -76,6 +78,11 @@ site: $(READY)
 	@echo "== building the site: build/site/index.html"
 	@# Not --quiet: it also hides warnings from --strict.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+images:
+	@echo "== building the images distrl and distrl-cuda, and trying them"
+	docker build -t distrl . && docker run --rm distrl doctor
+	docker build -f Dockerfile.cuda -t distrl-cuda . && docker run --rm distrl-cuda --version
 
 wheel: $(READY)
 	@echo "== building the package: build/dist"

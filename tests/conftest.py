@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ pytest.register_assert_rewrite("support.transport_contract")
 settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distrl")
 
+DEADLINE_S = 600
 LONGEST = (
     "test_train_faults.py",
     "test_vlm_run.py",
@@ -26,6 +28,20 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; all others stay in order."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+@pytest.fixture(autouse=True)
+def deadline() -> Iterator[None]:
+    """A test that hangs fails instead; ten minutes are more than any needs, on whatever machine."""
+
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError(f"the test has not ended within {DEADLINE_S} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(DEADLINE_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)

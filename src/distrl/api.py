@@ -34,7 +34,7 @@ from distrl.config.reference import flatten, settings
 from distrl.config.schema import Config
 from distrl.errors import StoreError, UsageError, closest
 from distrl.evaluation.report import Report, read_report
-from distrl.runtime.run_folder import RunFolder, read_errors
+from distrl.runtime.run_folder import RunFolder, as_path, read_errors
 from distrl.runtime.run_folder import open_run as open_folder
 from distrl.runtime.summary import RunStatus, Summary, read_status, read_summary
 from distrl.trained_policy import TrainedPolicy, evaluate, load_policy
@@ -232,7 +232,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
     Nothing that its settings name is run.
     """
-    return Run(open_folder(Path(path)))
+    return Run(open_folder(as_path(path, "path")))
 
 
 class Run:

@@ -19,7 +19,7 @@ from distrl.cli.extras import need_model_packages, need_training_packages
 from distrl.config.schema import Config
 from distrl.errors import UsageError
 from distrl.evaluation.report import Report
-from distrl.runtime.run_folder import read_errors
+from distrl.runtime.run_folder import as_path, read_errors
 from distrl.types import Action, Decision, Observation, Split
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def evaluate(
     from distrl.runtime.source import TaskChoice, find_source
 
     choice = TaskChoice(suite=suite, split=split, max_oracle_steps=max_oracle_steps)
+    path = as_path(source, "source")
     base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
-    with read_errors(Path(source)):
-        found = find_source(Path(source), choice, model=base, trust_code=trusted)
+    with read_errors(path):
+        found = find_source(path, choice, model=base, trust_code=trusted)
         need_model_packages(found.config)
         return _aside(lambda: evaluate_source(found, episodes, notice=log.warning))
 
@@ -72,9 +73,10 @@ def load_policy(
     from distrl.runtime.playing import load
     from distrl.runtime.source import find_source
 
+    path = as_path(source, "source")
     base, trusted = None if model is None else Path(model), trust_code or getattr(source, "trusted", False)
-    with read_errors(Path(source)):
-        found = find_source(Path(source), model=base, trust_code=trusted)
+    with read_errors(path):
+        found = find_source(path, model=base, trust_code=trusted)
         need_model_packages(found.config)
         return TrainedPolicy(load(found))
 

@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import msgspec
 
+from distrl.bench.base import names
 from distrl.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -90,6 +91,7 @@ def _of_parser(
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     positional = [action for action in parser._actions if not action.option_strings and action not in below]
     words = [str(choice) for action in positional for choice in action.choices or ()]
+    words += names() if path == ("bench",) else ()
     actions = {name: inner for action in below for name, inner in action.choices.items()}
     helps = {str(told.dest): told.help or "" for action in below for told in action._choices_actions}
     found = [Command(path=path, flags=(*flags, *more), words=(*actions, *words), help=help)]

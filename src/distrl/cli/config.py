@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
         print(reference(), end="")
         return 0
     loaded = load(args.file, args.overrides)
-    check_settings(loaded.config)
+    if args.file is None or not (args.file.parent / "FORMAT").exists():
+        check_settings(loaded.config)  # which imports plug-ins: those that a run folder names may be a stranger's
     _print_json(loaded) if args.json else _print_table(loaded)
     return 0
 

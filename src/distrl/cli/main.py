@@ -56,6 +56,10 @@ VERBS = {
 
 PATHS = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """What is wrong with a path that was given; any other error of the system is a bug, or somebody's to catch."""
+OUTPUTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What is wrong where an error of the system names no file: with what is printed."""
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""All control characters but line feed and tab, and those that turn the direction of text."""
 DOTTED = re.compile(r"--([A-Za-z_][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
 SHORT = {"--seed": "run.seed"}
 
@@ -103,6 +107,7 @@ def _flags(parser: argparse.ArgumentParser) -> set[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    _have_outputs()
     _print_any_letter()
     try:
         with warnings_told():
@@ -120,11 +125,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("distrl: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has gone. Python would complain once more while flushing at exit, so give it nothing to flush to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone
+        _silence_stdout()
         return 0
     except OSError as error:
+        if error.filename is None and error.errno in OUTPUTS:
+            _silence_stdout()
+            seen = f"cannot write the output: {error.strerror}"
+            return _tell(UsageError(seen, fix="make room where it goes, or send it to another file"))
         if error.filename is None or error.errno not in PATHS:
             raise
         seen = f"cannot use {os.fsdecode(error.filename)[:300]}: {error.strerror}"
@@ -134,10 +142,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: DistrlError) -> int:
-    print(f"distrl: {error}", file=sys.stderr)
+    print(f"distrl: {printable(str(error))}", file=sys.stderr)
     if isinstance(error, RoleCrashed) and error.trace:
-        print(f"\n{error.trace}", file=sys.stderr)
+        print(f"\n{printable(error.trace)}", file=sys.stderr)
     return error.exit_code
+
+
+def printable(text: str) -> str:
+    """`text` without what a terminal would obey: control characters are shown as replacement characters, lines stay lines.
+
+    For whatever comes from a screen, a model, a log or a run of someone else.
+    """
+    return CONTROL.sub("\ufffd", text)
+
+
+def _have_outputs() -> None:
+    """What was started without stdin, stdout or stderr gets empty ones: the next file to be opened would take their place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _silence_stdout() -> None:
+    """Nothing more can be written there; Python would complain once more while flushing at exit, so give it nothing to flush to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Warnings(logging.Handler):
@@ -149,7 +181,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError, ValueError):  # nobody reads it any more
-            print(f"distrl: {record.getMessage()}", file=sys.stderr)
+            print(f"distrl: {printable(record.getMessage())}", file=sys.stderr)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,7 @@ from distrl.types import Verdict
 if TYPE_CHECKING:
     from distrl.config.schema import Config
     from distrl.experience.frames import FrameCache
+    from distrl.experience.index import IndexRow
     from distrl.experience.store import ExperienceStore
     from distrl.learner.loop import Learner
     from distrl.policies.base import Policy
@@ -56,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from distrl.runtime.placement import placement_notices
 
     skipped = _skipped_of(sources)
+    _refuse_failures(sources, skipped)
     found = _successes(sources, skipped)
     folder, config = _open(args)
     for text in placement_notices(config):
@@ -196,16 +199,31 @@ def _skipped_of(sources: list[RunFolder]) -> SkippedEpisodes:
     return found
 
 
+def _refuse_failures(sources: list[RunFolder], skipped: SkippedEpisodes) -> None:
+    """`StoreError` where no episode succeeded, by the index alone: before torch is loaded, which takes seconds."""
+    from distrl.experience.store import ExperienceStore
+
+    for source in sources:
+        with ExperienceStore(source.experience, read_only=True) as store:
+            if any(row.success for row in _rows(store)):
+                return
+    raise _nothing(", ".join(str(source.path) for source in sources), [], skipped)
+
+
 def _count_failures(store: ExperienceStore, found: SkippedEpisodes) -> None:
+    for row in _rows(store):
+        if row.success:
+            continue
+        try:
+            found.count(store.read(row.id).verdict)
+        except StoreError as error:
+            found.count(Verdict(outcome="unknown", reason=error.seen))
+
+
+def _rows(store: ExperienceStore) -> Iterator[IndexRow]:
     seq = 0
     while rows := store.after(seq, CHUNK):
-        for row in rows:
-            if row.success:
-                continue
-            try:
-                found.count(store.read(row.id).verdict)
-            except StoreError as error:
-                found.count(Verdict(outcome="unknown", reason=error.seen))
+        yield from rows
         seq = rows[-1].seq
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from distrl.errors import DistrlError, StoreError
+
 if TYPE_CHECKING:
     from distrl.evaluation.report import Rate
     from distrl.runtime.run_folder import RunFolder
@@ -30,9 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from distrl.runtime.run_folder import open_run
-    from distrl.runtime.run_sizes import newest_run
 
-    folder = open_run(args.run or newest_run(args.root))
+    folder = _newest(args.root) if args.run is None else open_run(args.run)
     status = _show(folder, as_json=args.json)
     while args.watch and status.phase == "live":
         time.sleep(REFRESH_S)
@@ -40,6 +41,21 @@ def run(args: argparse.Namespace) -> int:
             print("\033[2J\033[H", end="")  # an empty screen, from its top
         status = _show(folder, as_json=args.json)
     return 0
+
+
+def _newest(root: Path) -> RunFolder:
+    """The newest run; where it cannot be read, the error names the one before it."""
+    from distrl.runtime.run_folder import open_run
+    from distrl.runtime.run_sizes import newest_run, runs_in
+
+    try:
+        return open_run(newest_run(root))
+    except DistrlError as error:
+        others = runs_in(root)[1:]
+        if not others:
+            raise
+        fix = f"distrl status {others[0]}" + (f", or {error.fix}" if error.fix else "")
+        raise StoreError(error.seen, expected=error.expected, fix=fix) from error
 
 
 def _show(folder: RunFolder, *, as_json: bool) -> RunStatus:
@@ -68,7 +84,7 @@ def _with_pruned(folder: RunFolder, status: RunStatus) -> RunStatus:
 
 
 def _print(folder: RunFolder, status: RunStatus) -> None:
-    from distrl.cli.main import console
+    from distrl.cli.main import console, printable
     from distrl.cli.progress import role_table
 
     out = console()
@@ -77,10 +93,10 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
         f"phones busy {status.device_utilisation:.1%} of the time"
     )
     if status.cause:
-        out.print(f"ended by: {status.cause}")
+        out.print(f"ended by: {printable(status.cause)}")
     out.print(role_table(status.roles))
     for line in (*evaluations(status.evaluations), *status.notices, *status.troubles):
-        out.print(line)
+        out.print(printable(line))
 
 
 def evaluations(found: dict[str, Rate]) -> list[str]:

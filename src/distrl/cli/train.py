@@ -227,7 +227,8 @@ def refuse_finished(folder: RunFolder, config: Config) -> None:
 
     refuse_pruned(folder)
     summary, spent = read_summary(folder), FileBudget(folder.budget).read()
-    if summary is not None and summary.is_whole and is_over(config.run, spent, summary.episodes):
+    published = (folder.weights / "latest.json").exists()  # or this session publishes what its checkpoint holds
+    if published and summary is not None and summary.is_whole and is_over(config.run, spent, summary.episodes):
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
             expected="a run that was stopped, or a larger budget",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SEEN = 6
 """Texts of a screen that are printed."""
+SUFFIX = {"gif": ".gif", "strip": ".png"}
+"""Of the files that are written: any other file that is named by mistake stays as it is."""
 MOST_EPISODES = 1000
 """Of one command: each leaves a film."""
 
@@ -111,6 +113,7 @@ def _tasks(source: Source, args: argparse.Namespace) -> list[Task]:
 
 
 def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: argparse.Namespace) -> list[Watched]:
+    from distrl.cli.main import printable
     from distrl.evaluation.evaluate import TEMPERATURE
     from distrl.evaluation.playback import play
     from distrl.policies.base import notices_of
@@ -124,7 +127,7 @@ def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: ar
     print(f"version {loaded.version} of {source.name}")
     watched = []
     for number, task in enumerate(tasks):
-        print(f"\n{task.id} ({task.template}): {task.instruction}")
+        print(printable(f"\n{task.id} ({task.template}): {task.instruction}"))
         playback = play(player, task, _tell)
         _print_end(playback)
         files = _write(playback, outputs, number if len(tasks) > 1 else None)
@@ -133,6 +136,7 @@ def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: ar
 
 
 def _tell(number: int, seen: Observation, decision: Decision) -> None:
+    from distrl.cli.main import printable
     from distrl.evaluation.film import in_words
 
     if seen.recent and not (seen.recent[-1].valid and seen.recent[-1].changed):
@@ -140,19 +144,22 @@ def _tell(number: int, seen: Observation, decision: Decision) -> None:
     texts = [" ".join((element.text or element.description).split()) for element in seen.elements]
     shown = [text if len(text) <= 24 else f"{text[:23]}…" for text in dict.fromkeys(filter(None, texts))]
     more = f" · … {len(shown) - SEEN} more" if len(shown) > SEEN else ""
-    print(f"{number:3}  sees  {seen.app + ': ' if seen.app else ''}{' · '.join(shown[:SEEN])}{more}")
-    print(f"     does  {in_words(decision.action, seen.elements)}   (value {decision.value:.2f})", flush=True)
+    print(printable(f"{number:3}  sees  {seen.app + ': ' if seen.app else ''}{' · '.join(shown[:SEEN])}{more}"))
+    print(
+        printable(f"     does  {in_words(decision.action, seen.elements)}   (value {decision.value:.2f})"), flush=True
+    )
 
 
 def _print_end(playback: Playback) -> None:
+    from distrl.cli.main import printable
     from distrl.evaluation.film import outcome
 
     trajectory, verdict = playback.trajectory, playback.trajectory.verdict
-    print(f"{outcome(verdict)}  ({len(trajectory.steps)} steps, progress {verdict.progress:.0%})")
+    print(printable(f"{outcome(verdict)}  ({len(trajectory.steps)} steps, progress {verdict.progress:.0%})"))
     if verdict.false_completion:
         print("false completion: said done, but it is not")
     for effect in verdict.side_effects:
-        print(f"side effect: {effect}")
+        print(printable(f"side effect: {effect}"))
 
 
 def _outputs(source: Source, args: argparse.Namespace) -> dict[str, Path]:
@@ -168,6 +175,10 @@ def _outputs(source: Source, args: argparse.Namespace) -> dict[str, Path]:
             expected="two files: the film, and the screens side by side",
             fix=f"--gif {args.strip.with_suffix('.gif')} --strip {args.strip.with_suffix('.png')}",
         )
+    for kind, file in found.items():
+        if file.suffix.lower() != SUFFIX[kind]:
+            right = file.with_suffix(SUFFIX[kind])
+            raise UsageError(f"--{kind} {file} ends otherwise than in {SUFFIX[kind]}", fix=f"--{kind} {right}")
     return found
 
 

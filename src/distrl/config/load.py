@@ -31,6 +31,8 @@ NOT_HASHED = ("run.root", "run.name", "telemetry.sinks")
 READ_ALSO_BY = {"judge.model": ("auto", "ensemble")}
 """Tables of one kind that other kinds read too, because they make use of it."""
 
+LARGEST_FILE = 2**20
+"""Bytes of a file of settings, at most."""
 READY = Path("configs")
 """Where ready runs lie, seen from the folder of this project or of the installed package."""
 
@@ -178,7 +180,20 @@ def _from_flag(key: str, raw: SettingValue) -> SettingValue:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(find_ready(path).read_text(encoding="utf-8"))
+        file = find_ready(path)
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise UnreadableFile(
+                f"{path} is no regular file",
+                expected="a TOML file",
+                fix="name a TOML file, or leave it out for the defaults",
+            )
+        if file.is_file() and file.stat().st_size > LARGEST_FILE:
+            raise UnreadableFile(
+                f"{path} has {file.stat().st_size} bytes",
+                expected=f"settings, at most {LARGEST_FILE} bytes",
+                fix="name a TOML file",
+            )
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise no_such_file(path, otherwise="leave it out for the defaults") from None
     except OSError as error:

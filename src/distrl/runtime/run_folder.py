@@ -26,7 +26,7 @@ import msgspec
 
 from distrl.config.load import UnreadableFile, config_hash, dump_toml, load, load_config
 from distrl.config.schema import Config
-from distrl.errors import ConfigError, StoreError, closest
+from distrl.errors import ConfigError, StoreError, UsageError, closest
 from distrl.experience.durable import replace, storage_errors
 from distrl.runtime.exported import is_export
 from distrl.telemetry.gpu import ask_driver
@@ -154,6 +154,15 @@ def read_errors(folder: Path) -> Iterator[None]:
             if stands_there
             else "check the path and your rights to it",
         ) from error
+
+
+def as_path(value: object, name: str) -> Path:
+    """An argument of the Python API as a path; `UsageError` where it is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(
+            f"{name} = {value!r:.100} is no path", expected="a path as text or a Path", fix=f'{name}="runs/…"'
+        )
+    return Path(value)
 
 
 def open_run(path: Path) -> RunFolder:

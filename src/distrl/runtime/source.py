@@ -112,16 +112,21 @@ def newest_version(run: RunFolder) -> PolicyVersion:
     """The newest version that a run has published; `StoreError` where there is none."""
     newest = WeightsFolder(run.weights).latest()
     if newest is None:
+        known = _checkpoints(run.checkpoints)
         raise StoreError(
-            f"{run.path} has published no weights yet",
-            expected="a run that got past its warm start",
-            fix=f"distrl status {run.path}",
+            f"{run.path} has no published weights" if known else f"{run.path} has published no weights yet",
+            expected=f"{run.weights}/latest.json" if known else "a run that got past its warm start",
+            fix=f"name a checkpoint instead: {known[-1]}" if known else f"distrl status {run.path}",
         )
     return newest
 
 
+def _checkpoints(folder: Path) -> list[str]:
+    return sorted(str(found.parent) for found in folder.glob(f"[0-9]*/{MANIFEST}"))
+
+
 def _no_checkpoint(path: Path, folder: Path) -> StoreError:
-    known = sorted(str(found.parent) for found in folder.glob(f"[0-9]*/{MANIFEST}"))
+    known = _checkpoints(folder)
     return StoreError(
         f"{path} is no checkpoint",
         expected=f"one of {', '.join(known)}" if known else "a checkpoint, and this run has saved none yet",

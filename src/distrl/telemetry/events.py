@@ -23,6 +23,10 @@ LEVELS = {
 """Of the records for people; all other events are for debugging."""
 
 
+LATEST_S = 1e11
+"""Seconds since 1970 of the latest date that an event can have: the year 5138."""
+
+
 class EventLog:
     """Appends to one file; every line is whole, also after a kill."""
 
@@ -61,7 +65,7 @@ def _event_in(line: bytes) -> dict[str, Value] | None:
         event = msgspec.json.decode(line, type=dict[str, Value])
     except ValueError:
         return None
-    named = isinstance(event.get("event"), str) and isinstance(event.get("time_s"), int | float)
+    named = isinstance(event.get("event"), str) and _is_date(event.get("time_s"))
     return event if named else None
 
 
@@ -93,6 +97,11 @@ class EventTail:
         end = found.rfind(b"\n") + 1
         self._read_bytes += end
         return [event for line in found[:end].splitlines() if (event := _event_in(line)) is not None]
+
+
+def _is_date(value: Value | None) -> bool:
+    """Whether a number can be a date: a damaged line may hold one with hundreds of digits."""
+    return isinstance(value, int | float) and 0 <= value < LATEST_S
 
 
 def events_of(path: Path, name: str, *keys: str) -> list[dict[str, Value]]:

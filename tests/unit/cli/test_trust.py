@@ -18,7 +18,7 @@ from distrl.errors import UsageError
 from distrl.runtime.factory import make_policy
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, create_run
-from distrl.runtime.trust import OTHERS, code_of
+from distrl.runtime.trust import OTHERS, REMOTE_CODE, code_of
 from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Value
 from support.learners import make_version
@@ -170,3 +170,17 @@ def test_a_module_in_the_runs_own_folder_is_not_found(tmp_path: Path, capsys: py
     (run.path / "inside.py").write_text(STRANGE)
     assert main(["evaluate", str(run.path), "--trust-code"]) == 2
     assert "there is no module 'inside'" in capsys.readouterr().err
+
+
+def test_looking_at_the_settings_of_a_run_imports_nothing_that_they_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path, SETTINGS["policy.kind"])
+    assert main(["config", "show", str(run.config_file)]) == 0
+    assert "strange:Thing" in capsys.readouterr().out
+    assert "strange" not in sys.modules
+
+
+def test_the_page_names_every_setting_that_needs_trust() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text(encoding="utf-8")
+    assert [key for key in (*plugins.SETTING.values(), REMOTE_CODE, *OTHERS) if f"`{key}`" not in page] == []

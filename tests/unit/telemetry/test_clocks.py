@@ -23,6 +23,7 @@ DATES = {
     "telemetry/events.py": "when something happened",
     "telemetry/heartbeat.py": "when a role last beat, for people",
     "transport/memory.py": "when an episode was stored",
+    "transport/ray/service.py": "events of roles on other machines, by this machine's date",
 }
 """Where the date is asked for, and why that is no duration."""
 

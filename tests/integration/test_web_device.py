@@ -312,3 +312,56 @@ def test_without_chromium_the_error_says_what_to_install() -> None:
         make_devices(WebConfig(chromium="/nowhere/chromium"), Fleet(owner="t", count=1, seed=0))
     assert "apt-get install" in str(error.value)
     assert error.value.exit_code == 3
+
+
+PHONE = """
+<div id="screen" style="height:300px"><p id="said">home</p><button data-trigger="open" id="open">Settings</button>
+<label>Name<input id="name"></label></div>
+<script>
+const first = {os: {dark: false}, apps: {settings: {name: ""}}};
+let state = structuredClone(first), app = "launcher", log = [];
+const draw = () => { said.textContent = app + " " + JSON.stringify(state.apps.settings.name); };
+const at = (x, y) => document.elementFromPoint(x, y);
+window.__SIM__ = {
+  getState: () => structuredClone(state), setState: async (patch) => { state = {...state, ...patch}; draw(); },
+  resetState: async () => { state = structuredClone(first); draw(); }, waitForData: async () => true,
+};
+window.__OS__ = {
+  goHome: () => { app = "launcher"; draw(); }, handleBack: () => { app = "launcher"; draw(); },
+  getAppRoute: () => ({app, path: "/"}), openApp: (name) => { app = name; draw(); },
+};
+window.__SIM_INPUT__ = {
+  tap: (x, y) => { log.push("tap"); const hit = at(x, y); hit.focus(); if (hit.id === "open") __OS__.openApp("settings"); },
+  longPress: async (x, y) => { log.push("long"); }, enter: () => { log.push("enter"); },
+  swipe: async (from, to) => { log.push(`swipe ${Math.round(from.x)} ${Math.round(to.y)}`); },
+  type: async (text) => { state.apps.settings.name = text; document.getElementById("name").value = text; draw(); },
+};
+draw();
+</script>
+"""
+
+
+def test_a_page_that_is_a_phone_is_driven_by_its_own_functions(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        url = site.write("phone.html", PHONE)
+        device = site.phone()
+        await device.start(WebSetup(url=url, page="phone"))
+        assert (await device.capture(screenshot=False)).app == "launcher"
+        assert (await tap(device, "Settings")).changed
+        assert (await device.capture(screenshot=False)).app == "settings"
+        await device.perform(TypeText('O"Brien </script>'))
+        assert (await device.tab.evaluate("__SIM__.getState().apps.settings.name", str)) == 'O"Brien </script>'
+        await device.perform(Swipe(0.5, 0.5, 0.5, 0.25))
+        await device.perform(LongPress(0.5, 0.5))
+        await device.perform(Press("enter"))
+        assert await device.tab.evaluate("log", list) == ["tap", "swipe 180 180", "long", "enter"]
+        await device.perform(Press("back"))
+        assert (await device.capture(screenshot=False)).app == "launcher"
+        await device.start(WebSetup(url=url, page="phone"))  # back to its first state, without loading it anew
+        assert await device.tab.evaluate("__SIM__.getState().apps.settings.name + log.length", str) == "4"
+
+        bare = site.write("bare.html", "<p>no phone</p>")
+        with pytest.raises(DeviceLost, match="has no __SIM_INPUT__"):
+            await device.start(WebSetup(url=bare, page="phone"))
+
+    run(work, tmp_path)

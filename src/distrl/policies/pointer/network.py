@@ -26,6 +26,10 @@ NEVER = -1e9
 """Logit of what cannot be chosen; finite, so that entropies stay finite."""
 
 
+UNFITTING = -12.0
+"""Added to the logit of an action that hardly makes sense on a screen; so small a penalty that a demonstration of it has a finite loss."""
+
+
 class Logits(msgspec.Struct, frozen=True, kw_only=True):
     """Unnormalised preferences; what cannot be chosen has `NEVER`."""
 
@@ -64,6 +68,7 @@ class PointerNetwork(nn.Module):
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
         width = config.width
+        self._fitting = config.fitting_actions
         self.word = nn.Embedding(ROWS, width, padding_idx=0)
         self.place = nn.Embedding(MAX_WORDS, width)
         self.kind_of_token = nn.Parameter(torch.zeros(4, width))
@@ -127,6 +132,8 @@ class PointerNetwork(nn.Module):
         element_BHE = pointed_BHE + self.element_score(elements_BED).transpose(1, 2)
         selectable_BHE = _selectable(batch)
         kind_BK = self.kind_head(state_BD)
+        if self._fitting:
+            kind_BK = kind_BK + UNFITTING * ~_fitting(batch)
         return Logits(
             kind_BK=kind_BK,
             element_BHE=element_BHE.masked_fill(~selectable_BHE, NEVER),
@@ -153,3 +160,16 @@ def _selectable(batch: Batch) -> Tensor:
     touch_BE = torch.where(touchable_BE.any(1, keepdim=True), touchable_BE, mask_BE)
     say_BE = torch.where(labelled_BE.any(1, keepdim=True), labelled_BE, mask_BE)
     return torch.stack([touch_BE, touch_BE, say_BE], dim=1)
+
+
+def _fitting(batch: Batch) -> Tensor:
+    """Which kinds make sense on a screen: typing needs a field in focus, a swipe something that scrolls."""
+    features_BEF = batch.element_features_BEF
+    focused_B, scrolls_B = (features_BEF[..., 7] > 0).any(1), (features_BEF[..., 5] > 0).any(1)
+    fits_BK = torch.zeros(len(focused_B), len(KINDS), dtype=torch.bool)
+    fits_BK[:, KINDS.index("tap")] = True
+    for kind in ("type", "enter"):
+        fits_BK[:, KINDS.index(kind)] = focused_B
+    for kind in ("down", "up"):
+        fits_BK[:, KINDS.index(kind)] = scrolls_B
+    return fits_BK

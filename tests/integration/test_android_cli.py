@@ -155,3 +155,13 @@ def test_the_benchmark_measures_client_and_command_line() -> None:
 
 def _last_json(capsys: pytest.CaptureFixture[str]) -> dict:  # type: ignore[type-arg]
     return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_an_adb_that_is_named_and_not_there_is_an_error_and_no_other_is_taken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ["--devices.android.adb", "/no/such/adb", "--devices.android.port", str(free_port())]
+    assert main(["devices", "list", *flags]) == 3
+    said = capsys.readouterr().err
+    assert "there is no program '/no/such/adb'" in said
+    assert "try: " in said

@@ -144,6 +144,23 @@ def parts() -> list[str]:
     ]
 
 
+def android() -> list[str]:
+    strings, faults = kept("quoting"), kept("android_faults")
+    trained = faults["run"]
+    assert (strings["strings"], set(strings["shells"])) == (10_000, {"sh", "bash", "mksh"})
+    assert (faults["finished"], len(faults["by_kind"]), faults["faults"] >= 200) == (True, 6, True)
+    counts = [
+        trained["lost_episodes"],
+        trained["duplicate_episodes"],
+        trained["restarts"],
+        faults["counted_as_failure"],
+    ]
+    return [
+        f"{strings['broken_out']} · {strings['changed']} · {strings['typed_wrong']}",
+        " · ".join(map(str, [faults["faults"], *counts])),
+    ]
+
+
 def exact(row: list[float]) -> float:
     """A share of `n` tasks, from its value rounded to four digits."""
     value, _, _, n = row
@@ -169,7 +186,7 @@ def models() -> list[str]:
 
 
 def test_the_page_of_the_results_shows_the_figures_of_its_files() -> None:
-    found = [*first_run(), *phones(), *collection(), *learning(), *changes(), *parts(), *models()]
+    found = [*first_run(), *phones(), *collection(), *learning(), *changes(), *parts(), *android(), *models()]
     assert shown(PAGE, "Figures") == found
 
 

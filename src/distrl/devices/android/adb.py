@@ -339,8 +339,8 @@ async def start_server(config: AdbConfig) -> None:
 
 
 def find_adb(program: str = "adb") -> str:
-    """The path of the adb program; `DeviceError` with how to get it."""
-    found = shutil.which(program) or _in_sdk() or _in_package()
+    """The path of the adb program, for one that was named of that one alone; `DeviceError` with how to get it."""
+    found = shutil.which(program) or (_in_sdk() or _in_package() if program == AdbConfig().program else "")
     if not found:
         raise DeviceError(f"there is no program {program!r}", expected="the adb program", fix=INSTALL)
     return found

@@ -40,6 +40,7 @@ BENCHES = {
     "miniwob": "learning.miniwob",
     "quoting": "system.quoting",
     "replay": "system.replay",
+    "scale": "system.scale",
     "sim": "system.sim",
     "staleness": "learning.staleness",
     "success": "learning.success",

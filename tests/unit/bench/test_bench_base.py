@@ -37,6 +37,7 @@ RESULTS = ROOT / "docs" / "results"
 TRAINING_RUNS = {"pixel", "smollm2", "smollm2_600", "smollm2_general"}
 """Results files of `benchmarks/learning_run.py`, which no `distrl bench` writes."""
 PROMISED = {
+    "scale": {"devices", "trajectories_per_s", "learner_wait_ratio", "rss_mb", "ms_per_trajectory"},
     "sim": {"steps_per_s", "frames_per_s", "phones", "rss_mb", "reset_ms"},
     "collection": {
         "devices", "workers", "schemes", "speedup_vs_digirl_sync", "speedup_vs_tuned_sync", "device_utilisation",

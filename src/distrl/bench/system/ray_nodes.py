@@ -1,0 +1,49 @@
+"""Several Ray nodes on this machine, for benchmarks: real raylets and object stores that share its cores, disk and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PHONE = "phone"
+"""The resource that nodes of a benchmark declare for their simulated phones."""
+STORE_BYTES = 300 * 2**20
+"""Of each node's object store: weights of 100 MB have to fit."""
+MANY = 10_000.0
+"""More phones than any benchmark asks for, and CPUs in name: what is real is shared anyway."""
+
+
+@contextmanager
+def ray_nodes(count: int) -> Iterator[Any]:
+    """Ray's own cluster utility with a head and `count` nodes that have phones."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cluster_utils import Cluster
+
+    cluster: Any = Cluster()
+    try:
+        cluster.add_node(num_cpus=0, object_store_memory=STORE_BYTES, include_dashboard=False)
+        for _ in range(count):
+            add_phones(cluster)
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def add_phones(cluster: Any) -> Any:
+    """One more node."""
+    return cluster.add_node(
+        num_cpus=64, resources={PHONE: MANY}, object_store_memory=STORE_BYTES, include_dashboard=False
+    )
+
+
+def on_cluster(cluster: Any) -> dict[str, str]:
+    """Settings of a run that uses these nodes."""
+    return {
+        "runtime.kind": "ray",
+        "runtime.address": cluster.address,
+        "runtime.device_resource": PHONE,
+        "runtime.worker_cpus": "0.1",
+    }

@@ -1,0 +1,111 @@
+"""Runs on Ray, as far as they need no cluster: who finds a place, spools of a node, and what a role's actor is sent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+
+from distrl.config.load import load_config
+from distrl.errors import StoreError
+from distrl.runtime.base import role_names
+from distrl.runtime.ray.cluster import Needs, Node, code_version, needs_of, refuse, without_place
+from distrl.runtime.ray.node_spools import NodeSpools
+from distrl.runtime.ray.role_actor import Order
+
+
+def a_node(**free: float) -> Node:
+    return Node(id="n", host="lab", free=free)
+
+
+def missing(needs: list[Needs], *nodes: Node) -> list[str]:
+    return [need.role for need in without_place(needs, list(nodes))]
+
+
+def needs(**changes: object) -> list[Needs]:
+    config = load_config(None, {key.replace("__", "."): value for key, value in changes.items()})  # type: ignore[misc]
+    return needs_of(config, role_names(config), gpus=0.0)
+
+
+def test_workers_go_where_the_phones_are_and_the_learner_takes_no_place_from_them() -> None:
+    wanted = needs(rollout__workers=2, devices__per_worker=4, runtime__device_resource="phone")
+    assert missing(wanted, a_node(CPU=2.0, phone=8.0), a_node(CPU=1.0)) == []
+    assert missing(wanted, a_node(CPU=2.0, phone=8.0)) == ["learner"]
+    assert missing(wanted, a_node(CPU=8.0, phone=7.0)) == ["worker-1"]
+    assert missing(wanted, a_node(CPU=8.0)) == ["worker-0", "worker-1"]
+
+
+def test_parts_of_cpus_add_up() -> None:
+    wanted = needs(rollout__workers=10, runtime__worker_cpus=0.1)
+    assert missing(wanted, a_node(CPU=2.0)) == []
+    assert missing(wanted, a_node(CPU=1.9)) != []
+
+
+def test_a_learner_that_computes_on_a_gpu_asks_for_one() -> None:
+    config = load_config(None, {"policy.kind": "pixel", "rollout.keep_screenshots": True, "learner.device": "cuda"})
+    (learner, *_) = needs_of(config, role_names(config), gpus=0.0)
+    assert learner.resources == {"CPU": 1.0, "GPU": 1.0}
+
+
+def test_the_refusal_says_which_roles_what_they_need_and_what_is_free() -> None:
+    config = load_config(None, {"runtime.device_resource": "phone", "devices.per_worker": 4})
+    nodes = [a_node(CPU=2.0, phone=3.0, memory=1e9)]
+    said = str(refuse(without_place(needs_of(config, ("worker-0",), gpus=0.0), nodes), nodes, config.runtime))
+    assert "no place for 1 of the run's roles (worker-0): each needs 1 CPU, 4 phone on one node" in said
+    assert "lab: 2 CPU, 3 phone free" in said
+    assert "memory" not in said
+
+
+def test_the_settings_of_a_run_arrive_as_they_were_sent() -> None:
+    config = load_config(
+        None, {"policy.kind": "pixel", "rollout.keep_screenshots": True, "telemetry.sinks": "tensorboard"}
+    )
+    order = Order(
+        name="worker-0", incarnation=3, config=config, run="/runs/r", node="n", spools=("a", "b"), imports=(), finish=False
+    )  # fmt: skip
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=Order) == order
+
+
+def test_the_fingerprint_of_the_code_is_the_same_in_every_process() -> None:
+    code = "from distrl.runtime.ray.cluster import code_version; print(code_version())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == code_version()
+
+
+def test_a_spool_belongs_to_one_living_process_and_is_left_to_others_after_it(tmp_path: Path) -> None:
+    one, other = NodeSpools(("s1",), tmp_path), NodeSpools(("s1",), tmp_path)
+    spool = one.claim("worker-0")
+    (spool / "0.ep").write_bytes(b"an episode")
+    assert list(other.left()) == []
+    with pytest.raises(StoreError, match="in use by another process"):
+        other.claim("worker-0", wait_s=0.0)
+    one.close()
+    assert list(other.left()) == [spool], "what waits there stays"
+    assert other.claim("worker-0") == spool
+    assert list(other.left()) == [], "its own is not left by anyone"
+
+
+def test_spools_of_earlier_sessions_are_found_and_empty_ones_go(tmp_path: Path) -> None:
+    earlier = NodeSpools(("s1",), tmp_path)
+    (earlier.claim("worker-7") / "0.ep").write_bytes(b"an episode")
+    earlier.claim("worker-8")
+    earlier.close()
+    now = NodeSpools(("s1", "s2"), tmp_path)
+    now.claim("worker-0")
+    assert [path.name for path in now.left()] == ["worker-7"]
+    now.close()
+    assert not (tmp_path / "s2").exists()
+
+
+def test_a_folder_that_someone_else_can_enter_is_neither_used_nor_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "s1" / "worker-0").mkdir(parents=True)
+    (tmp_path / "s1").chmod(0o777)
+    spools = NodeSpools(("s1",), tmp_path)
+    assert list(spools.left()) == []
+    with pytest.raises(StoreError, match="belongs to someone else"):
+        spools.claim("worker-0")

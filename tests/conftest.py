@@ -21,6 +21,7 @@ LONGEST = (
     "test_train_time.py",
     "test_examples.py",
     "test_own_package.py",
+    "test_ray_runs.py",
 )
 """Files of minutes: begun last, one of them would run alone at the end while the other process has nothing left."""
 

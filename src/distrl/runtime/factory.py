@@ -226,8 +226,10 @@ def make_following(context: RoleContext, devices: Sequence[Device]) -> Following
     """What looks for devices that come; None for kinds that stay."""
     config = context.config
     settings = config.devices
-    if not settings.follow_s or config.rollout.lockstep or not can_follow(devices, context.name):
-        return None
+    android = settings.android
+    named = settings.kind == "android" and (android.serials or android.emulator.avds or android.emulator.count)
+    if named or not settings.follow_s or config.rollout.lockstep or not can_follow(devices, context.name):
+        return None  # those that are named are there from the start, absent ones too
     return Following(
         lambda: make_devices(config, context.name),
         every_s=settings.follow_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 
 from distrl.config.load import load_config
 from distrl.config.schema import Config
-from distrl.devices.base import TimeScales
+from distrl.devices.android.device import AndroidDevice
+from distrl.devices.base import Device, TimeScales
 from distrl.devices.sim.conditions import EMULATOR, SLOW_FACTOR
 from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S
 from distrl.rollout.rounds import EqualShares, NoRounds, Rounds, SharedRound
@@ -19,6 +21,7 @@ from distrl.runtime.factory import (
     episode_limits,
     make_devices,
     make_fitting,
+    make_following,
     make_rounds,
     prepare_torch,
 )
@@ -138,3 +141,20 @@ def test_no_role_learns_through_attention_that_makes_nan_of_finite_numbers() -> 
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.set_flush_denormal(False)  # which other tests in this process need
+
+
+@pytest.mark.parametrize(
+    ("changes", "follows"),
+    [
+        ({}, True),
+        ({"devices.follow_s": 0}, False),
+        ({"devices.android.serials": '["R58M12ABC"]'}, False),
+        ({"devices.android.emulator.avds": '["Pixel"]'}, False),
+    ],
+)
+def test_devices_that_come_are_looked_for_where_none_is_named(
+    tmp_path: Path, changes: dict[str, Value], follows: bool
+) -> None:
+    config = load_config(None, {"devices.kind": "android", "rollout.workers": 1, **changes})
+    shared = [cast(Device, AndroidDevice("R58M12ABC", config.devices.android))]
+    assert (make_following(a_context("worker-0", tmp_path, config), shared) is not None) == follows

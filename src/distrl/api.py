@@ -179,7 +179,7 @@ def _found_by_roles() -> Iterator[None]:
 def _run_session(folder: RunFolder, config: Config, watch: Callable[[RunSnapshot], None] | None, progress: bool) -> Run:
     """One session from start to summary."""
     from distrl.cli.progress import Progress
-    from distrl.cli.train import incomplete
+    from distrl.cli.train import incomplete, write_report_of
     from distrl.runtime.kinds import make_runtime
     from distrl.runtime.session import Session
     from distrl.telemetry.sinks import forwarding
@@ -199,6 +199,7 @@ def _run_session(folder: RunFolder, config: Config, watch: Callable[[RunSnapshot
                 watcher(snapshot)
 
         summary = _train(Session(folder, config, make_runtime(config, folder), tell))
+    write_report_of(folder)
     log.info(
         "success before %s, after %s; %d episodes", summary.success_before, summary.success_after, summary.episodes
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from distrl.cli.extras import need_cluster_packages, need_model_packages, need_training_packages
 from distrl.cli.trust import add_trust_flag, trust_for
-from distrl.errors import ConfigError, RoleCrashed, UsageError
+from distrl.errors import ConfigError, DistrlError, RoleCrashed, UsageError
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         session = Session(folder, config, make_runtime(config, folder), watch)
         _stop_politely(session)
         summary = session.train()
+    write_report_of(folder)
     if args.json:
         print_json(summary)
     else:
@@ -72,6 +73,16 @@ def run(args: argparse.Namespace) -> int:
     if summary.cut_off:
         raise incomplete(summary, folder)
     return 0
+
+
+def write_report_of(folder: RunFolder) -> None:
+    """Write `report.html`; what is wrong with that is said, and costs the run nothing."""
+    from distrl.dashboard.report import write_report
+
+    try:
+        write_report(folder.path)
+    except (DistrlError, OSError) as error:
+        _say(f"no report: {str(error).splitlines()[0]}")
 
 
 def _say(*lines: str) -> None:

@@ -1,0 +1,144 @@
+"""A run as a timeline in the Chrome trace format, which chrome://tracing and ui.perfetto.dev open.
+
+A row per device holds its episodes; worker and learner have rows for weight swaps, published versions and evaluations, and counters for
+batches, queues and idle time. Times are those that were written down: an episode begins `wall_s` before it was stored, so a wait for its
+verdict is part of it, and swaps are seen where a worker's next line of metrics has another version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from distrl import Run
+from distrl.types import Value
+
+COUNTERS = {
+    "worker": ("worker/batch/mean", "worker/judging", "worker/storing", "worker/healthy"),
+    "learner": ("learner/idle", "learner/intake", "learner/replay/eligible", "learner/updates"),
+    "supervisor": ("gpu/utilisation",),
+}
+"""Metrics that become counters, by kind of role."""
+STALLS = ("device_lost", "died", "killed", "not_ended", "unjudged")
+
+
+class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One event of the format; times are in microseconds."""
+
+    name: str
+    ph: str
+    pid: int
+    tid: int = 0
+    ts: float = 0.0
+    dur: float = -1.0
+    cat: str = ""
+    s: str = ""
+    args: dict[str, Any] = {}
+
+
+def trace_of(run: Run) -> bytes:
+    """The trace as JSON."""
+    rows, metrics = _rows(run), run.metrics()
+    starts = [row.created_s - row.wall_s for row in rows] + [float(line["time_s"]) for line in metrics]
+    first_s = min(starts, default=0.0)
+    places = _Places()
+    events = [
+        *_episodes(run, rows, first_s, places),
+        *_metrics(metrics, first_s, places),
+        *_logs(run, first_s, places),
+    ]
+    return msgspec.json.encode({"traceEvents": [*places.names(), *events], "displayTimeUnit": "ms"})
+
+
+class _Places:
+    """Numbers for roles (processes of the format) and devices (threads)."""
+
+    def __init__(self) -> None:
+        self._roles: dict[str, int] = {}
+        self._devices: dict[tuple[str, str], int] = {}
+
+    def role(self, role: str) -> int:
+        return self._roles.setdefault(role, len(self._roles) + 1)
+
+    def device(self, role: str, device: str) -> tuple[int, int]:
+        return self.role(role), self._devices.setdefault((role, device), len(self._devices) + 1)
+
+    def names(self) -> Iterator[TraceEvent]:
+        for role, pid in self._roles.items():
+            yield TraceEvent(name="process_name", ph="M", pid=pid, args={"name": role})
+        for (role, device), tid in self._devices.items():
+            yield TraceEvent(name="thread_name", ph="M", pid=self.role(role), tid=tid, args={"name": device})
+
+
+def _rows(run: Run) -> list[Any]:
+    rows: list[Any] = []
+    while found := run.index(after=rows[-1].seq if rows else 0, limit=5000):
+        rows += found
+    return [row for row in rows if row.source == "played"]
+
+
+def _episodes(run: Run, rows: list[Any], first_s: float, places: _Places) -> Iterator[TraceEvent]:
+    for row, episode in zip(rows, run.episodes_of(row.id for row in rows), strict=True):
+        if episode is None:
+            continue
+        pid, tid = places.device(row.worker, episode.device or "device")
+        began_us = 1e6 * (row.created_s - row.wall_s - first_s)
+        told = {"instruction": episode.task.instruction, "outcome": episode.verdict.outcome, "steps": row.steps, "version": row.version, "ending": row.ending.value, "id": row.id}  # fmt: skip
+        yield TraceEvent(
+            name=episode.task.template,
+            cat="episode",
+            ph="X",
+            pid=pid,
+            tid=tid,
+            ts=began_us,
+            dur=1e6 * row.wall_s,
+            args=told,
+        )
+        at_us = began_us
+        for number, step in enumerate(episode.steps, 1):
+            # What is left of an episode's time beside its devices is spread evenly: decisions, and waits for them.
+            beside_us = 1e6 * max(0.0, row.wall_s - sum(one.device_s for one in episode.steps)) / len(episode.steps)
+            at_us += beside_us
+            yield TraceEvent(name=f"step {number}", cat="device", ph="X", pid=pid, tid=tid, ts=at_us, dur=1e6 * step.device_s, args={"version": step.version})  # fmt: skip
+            at_us += 1e6 * step.device_s
+
+
+def _metrics(lines: list[dict[str, Value]], first_s: float, places: _Places) -> Iterator[TraceEvent]:
+    versions: dict[str, float] = {}
+    updates: dict[str, tuple[float, float]] = {}
+    for line in lines:
+        role, ts = str(line.get("role") or line["event"]), 1e6 * (float(line["time_s"]) - first_s)
+        pid = places.role(role)
+        for name in COUNTERS.get(role.partition("-")[0], ()):
+            if isinstance(value := line.get(name), int | float):
+                yield TraceEvent(name=name, ph="C", pid=pid, ts=ts, args={"value": value})
+        version = line.get(f"{role.partition('-')[0]}/version")
+        if isinstance(version, int | float) and version != versions.get(role):
+            versions[role] = version
+            what = {"learner": "publishes", "evaluator": "has evaluated"}.get(role, "takes")
+            yield TraceEvent(name=f"{what} version {version:.0f}", cat="weights", ph="i", s="p", pid=pid, ts=ts)
+        yield from _updates(line, role, pid, ts, updates)
+
+
+def _updates(
+    line: Mapping[str, Value], role: str, pid: int, ts: float, before: dict[str, tuple[float, float]]
+) -> Iterator[TraceEvent]:
+    """The time between two lines of the learner as one block, with how many updates were made in it."""
+    count = line.get("learner/updates")
+    if not isinstance(count, int | float):
+        return
+    last_ts, last_count = before.get(role, (ts, float(count)))
+    before[role] = (ts, float(count))
+    if count > last_count:
+        yield TraceEvent(name=f"{count - last_count:.0f} updates", cat="update", ph="X", pid=pid, ts=last_ts, dur=ts - last_ts, args={"idle": line.get("learner/idle", 0.0)})  # fmt: skip
+
+
+def _logs(run: Run, first_s: float, places: _Places) -> Iterator[TraceEvent]:
+    for log in run.logs():
+        for event in run.follow(log).new():
+            if event["event"] in STALLS:
+                told = {name: value for name, value in event.items() if name not in ("time_s", "event")}
+                role = str(event.get("role", log)) if event["event"] == "died" else log
+                yield TraceEvent(name=str(event["event"]), cat="stall", ph="i", s="p", pid=places.role(role), ts=1e6 * (float(event["time_s"]) - first_s), args=told)  # fmt: skip

@@ -1,0 +1,142 @@
+"""What is made of a run for others: the report, the trace and the comparison."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.bench.system.stored_run import write_stored_run
+from distrl.cli.compare import differences, facts
+from distrl.cli.main import main
+from distrl.dashboard.report import write_report
+from distrl.dashboard.trace import trace_of
+from support.dashboards import write_hostile_run
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_stored_run(tmp_path_factory.mktemp("runs"), 120).path
+
+
+class Reader(HTMLParser):
+    """Notes what a page is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(file: Path) -> Reader:
+    reader = Reader()
+    reader.feed(file.read_text(encoding="utf-8"))
+    return reader
+
+
+def test_a_report_is_one_file_that_tells_the_figures_failures_and_settings(path: Path) -> None:
+    page = read(write_report(path))
+    assert "script" not in page.tags
+    assert all(address.startswith("data:image/") for address in page.addresses)
+    report = distrl.open_run(path).evaluations()["after"]
+    for said in (
+        f"{report.success:.1%}",
+        "success before",
+        "the wrong person was called",
+        "Best episodes",
+        "Worst episodes",
+        "learning_rate",
+        "python",
+    ):
+        assert said in page.text, said
+    failed = sum(not episode.verdict.success for episode in distrl.open_run(path).episodes())
+    assert f"Of the newest 120 played episodes, {failed} were no success." in page.text
+
+
+def test_a_report_of_hostile_text_is_text(tmp_path: Path) -> None:
+    page = read(write_report(write_hostile_run(tmp_path).path))
+    assert not {"script", "img", "iframe", "object"} & set(page.tags)
+    assert "<script>window.hacked=1</script>" in page.text
+
+
+def test_a_report_of_a_run_without_episodes_says_what_there_is(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 1)
+    for file in run.evaluations.glob("*"):
+        file.unlink()
+    run.metrics.unlink()
+    page = read(write_report(run.path))
+    assert "not evaluated" in page.text
+
+
+def test_a_report_shows_pictures_that_were_kept(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 40)
+    episodes = list(distrl.open_run(run.path).episodes())
+    from msgspec.structs import replace
+
+    from distrl.experience.frames import FrameStore
+    from distrl.experience.store import ExperienceStore
+
+    reference = FrameStore(run.experience).put(b"\xff\xd8a picture\xff\xd9")
+    won = next(episode for episode in episodes if episode.verdict.success)
+    steps = tuple(replace(step, observation=replace(step.observation, screenshot=reference)) for step in won.steps) * 5
+    with ExperienceStore(run.experience) as store:
+        store.add(replace(won, id="with-pictures", steps=steps))
+    assert any(address.startswith("data:image/jpeg;base64,") for address in read(write_report(run.path)).addresses)
+
+
+# --- trace ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_has_every_episode_on_its_device_and_time_never_runs_backwards(path: Path) -> None:
+    events = json.loads(trace_of(distrl.open_run(path)))["traceEvents"]
+    episodes = [event for event in events if event.get("cat") == "episode"]
+    assert len(episodes) == 120
+    names = {
+        (event["pid"], event.get("tid", 0)): event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
+    devices = {episode.id: episode.device for episode in distrl.open_run(path).episodes()}
+    assert all(names[event["pid"], event["tid"]] == devices[event["args"]["id"]] for event in episodes)
+    assert all(event.get("ts", 0.0) >= 0 and event.get("dur", 0.0) >= 0 for event in events)
+    assert {event["ph"] for event in events} == {"M", "X", "C", "i"}
+    assert any(event["name"].startswith("publishes version") for event in events)
+    assert [event["args"]["why"] for event in events if event["name"] == "died"] == ["killed by SIGKILL"]
+
+
+def test_the_verbs_write_their_files_and_say_where(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", str(path), "--out", str(tmp_path / "t.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["size_bytes"] == (tmp_path / "t.json").stat().st_size
+    assert main(["report", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"] == str(path / "report.html")
+    for verb in (["trace"], ["report"], ["compare", str(path)]):
+        assert main([*verb, str(tmp_path / "nothing")]) == 2
+        assert "is no run folder" in capsys.readouterr().err
+
+
+# --- compare ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_are_compared_by_figures_and_settings(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_stored_run(tmp_path, 30)
+    config = other.config_file.read_text().replace("per_worker = ", "per_worker = 1")
+    other.config_file.write_text(config)
+    first, second = distrl.open_run(path), distrl.open_run(other.path)
+    assert [facts(one).episodes for one in (first, second)] == [120, 30]
+    assert list(differences(first, second)) == ["devices.per_worker"]
+    assert main(["compare", str(path), str(other.path), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["settings"]) == ["devices.per_worker"]

@@ -46,6 +46,7 @@ BENCHES = {
     "success": "learning.success",
     "timed_tuning": "learning.timed_tuning",
     "tuning": "learning.tuning",
+    "view": "system.view",
     "vlm": "vlm.speed",
     "web": "system.web",
     "web_kills": "system.web_kills",

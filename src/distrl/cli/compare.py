@@ -11,7 +11,7 @@ import msgspec
 from distrl.evaluation.report import Rate
 
 if TYPE_CHECKING:
-    from distrl.api import Run
+    from distrl import Run
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,12 +31,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", type=Path, help="a new folder")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--merged", action="store_true", help="a whole model, with the adapters added to its weights")
+    form.add_argument(
+        "--episodes", action="store_true", help="the episodes as a Parquet dataset in LeRobot's layout, and no policy"
+    )
     form.add_argument("--adapter", action="store_true", help="the adapters alone (the default where there are some)")
     add_trust_flag(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.episodes:
+        return _export_episodes(args)
     need_training_packages()
     from distrl.cli.main import print_json
     from distrl.runtime.source import locate, newest_version
@@ -60,6 +65,27 @@ def run(args: argparse.Namespace) -> int:
         print_json({"folder": str(args.out), "form": form, "policy_version": version, "files": files})
     else:
         print(f"version {version} of {folder.name} is in {args.out}: {', '.join(files)}")
+    return 0
+
+
+def _export_episodes(args: argparse.Namespace) -> int:
+    """All played episodes and demonstrations, with the screenshots that were kept."""
+    from distrl import open_run
+    from distrl.cli.extras import need_dataset_packages
+    from distrl.cli.main import print_json
+    from distrl.experience.dataset import write_dataset
+
+    need_dataset_packages()
+    _refuse_taken(args.out)
+    found, sizes = open_run(args.run), []
+    if not found.index(limit=1):
+        raise UsageError(f"{found.path} has no episode", expected="a run with stored episodes", fix="distrl runs list")
+    episodes = (one for one in found.episodes(source=None) if one.source != "hindsight")
+    _write_whole(args.out, lambda draft: sizes.append(write_dataset(draft, episodes, found.frame, name=found.name)))
+    if args.json:
+        print_json({"folder": str(args.out), "dataset": sizes[0]})
+    else:
+        print(f"{sizes[0].episodes} episodes, {sizes[0].steps} steps of {found.name} are in {args.out}")
     return 0
 
 

@@ -50,6 +50,11 @@ def need_view_packages() -> None:
     _need("starlette", "uvicorn")
 
 
+def need_dataset_packages() -> None:
+    """`UsageError` where what writes Parquet is not installed."""
+    _need("pyarrow")
+
+
 def missing_package(name: str) -> UsageError:
     """The error for a package that is not installed, with the extra that brings it."""
     extra = EXTRA_OF[name]

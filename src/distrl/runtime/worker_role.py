@@ -42,7 +42,7 @@ async def _collect(context: RoleContext) -> None:
             context.heartbeat.figures.update(busy_s=meter.busy_s(), device_s=meter.device_s())
         _beat(context, worker, parts)
         beats += 1
-        if beats % SCREENS_EVERY == 0:
+        if beats % SCREENS_EVERY == 0 and not stopping:  # the last ones stay, for who looks later
             context.screens.show(worker.shown.views())
         if beats % METRICS_EVERY == 0:
             figures = {f"worker/{name}": value for name, value in context.heartbeat.figures.items()}

@@ -1,0 +1,248 @@
+"""`distrl bench view`: the dashboard over 10,000 stored episodes, its memory while it streams, and what it costs a training beside it.
+
+The list is timed as a request to a server that has just started; what Chromium adds to paint it is in `docs/dashboard.md`. Memory is the
+reader's resident size before and after many readings of a stream of 300
+devices that all change each second, sped up: each reading does what a second of streaming does. The cost is counted in one run: while it
+trains, a reader of the fleet's stream is connected and not connected in turn, and episodes are counted in each.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean, median
+from tempfile import TemporaryDirectory
+from threading import Event, Thread
+from urllib.request import urlopen
+
+import msgspec
+
+import distrl
+from distrl.bench.base import BenchOptions
+from distrl.bench.system.stored_run import write_stored_run
+from distrl.dashboard.run_list import OpenRun
+from distrl.errors import UsageError
+from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
+from distrl.types import Bounds, Observation, Tap, UiElement
+
+STORED, DEVICES = 10_000, 300
+PATIENCE_S = 120.0
+
+
+class ViewFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured."""
+
+    episodes: int
+    list_ms: float
+    """Median time of the first page of 10,000 episodes over a server that has just started: the request alone."""
+    list_again_ms: float
+    """The same once the run is open."""
+    devices: int
+    readings: int
+    """Of the fleet, each what a second of streaming does."""
+    rss_before_mb: float
+    rss_after_mb: float
+    """Of this process, which reads as the server does."""
+    training_minutes: float
+    episodes_per_s_open: float
+    """In a training, while a page of the fleet is connected."""
+    episodes_per_s_closed: float
+    """In the same training, while none is."""
+    throughput_share: float
+    """The first over the second: 1.0 costs nothing."""
+    windows: list[tuple[float, float]]
+    """Episodes per second open and closed, in pairs that follow each other."""
+
+
+def run(options: BenchOptions) -> ViewFigures:
+    """Measure everything that `distrl bench view` reports."""
+    with TemporaryDirectory(prefix="distrl-view-") as folder:
+        root = Path(folder)
+        stored = write_stored_run(root / "stored", STORED).path
+        first, again = _list_ms(stored, 3 if options.quick else 7)
+        readings = 300 if options.quick else 3600
+        before_mb, after_mb = _memory(stored, readings)
+        pairs, minutes = _training(
+            root / "runs", pairs=2 if options.quick else 8, window_s=15.0 if options.quick else 30.0
+        )
+    opened, closed = mean(pair[0] for pair in pairs), mean(pair[1] for pair in pairs)
+    return ViewFigures(
+        episodes=STORED,
+        list_ms=round(first, 1),
+        list_again_ms=round(again, 1),
+        devices=DEVICES,
+        readings=readings,
+        rss_before_mb=round(before_mb, 1),
+        rss_after_mb=round(after_mb, 1),
+        training_minutes=round(minutes, 2),
+        episodes_per_s_open=round(opened, 3),
+        episodes_per_s_closed=round(closed, 3),
+        throughput_share=round(opened / closed, 4) if closed else 0.0,
+        windows=[(round(a, 3), round(b, 3)) for a, b in pairs],
+    )
+
+
+# --- the list of episodes ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _server(place: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "distrl", "view", str(place), "--no-browser", "--json", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"].rstrip("/")
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def _list_ms(stored: Path, times: int) -> tuple[float, float]:
+    """Median milliseconds of the first list of episodes, over a fresh server and once it is open."""
+    first, again = [], []
+    for _ in range(times):
+        with _server(stored) as url:
+            address = f"{url}/api/runs/{stored.name}/episodes"
+            first.append(_asked_ms(address))
+            again.append(_asked_ms(address))
+    return median(first), median(again)
+
+
+def _asked_ms(address: str) -> float:
+    began_s = time.perf_counter()
+    with urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310  # our own server
+        answer.read()
+    return 1000 * (time.perf_counter() - began_s)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _memory(stored: Path, readings: int) -> tuple[float, float]:
+    """Resident megabytes after a tenth of the readings, and after all of them."""
+    run = distrl.open_run(stored)
+    screens, opened = FileScreens(run.path / "heartbeats", "worker-0"), OpenRun(stored)
+    before_mb = 0.0
+    for number in range(readings):
+        screens.show(
+            DeviceViews(time_s=float(number), devices=tuple(_view(device, number) for device in range(DEVICES)))
+        )
+        opened.refresh()
+        _, tiles = opened.fleet.tiles()
+        msgspec.json.encode(tiles)
+        if number == readings // 10:
+            before_mb = _rss_mb()
+    return before_mb, _rss_mb()
+
+
+def _view(device: int, number: int) -> DeviceView:
+    elements = tuple(
+        UiElement(bounds=Bounds(0.1, row / 25, 0.9, (row + 1) / 25), text=f"entry {row} {number}", clickable=True)
+        for row in range(22)
+    )
+    seen = Observation(instruction="Call Mei Tanaka", elements=elements, width_px=360, height_px=720)
+    return DeviceView(
+        device=f"worker-0/phone-{device}",
+        role="worker-0",
+        state="playing",
+        step=number % 12,
+        max_steps=12,
+        action=Tap(0.5, 0.5),
+        seen=seen,
+    )
+
+
+def _rss_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 / 1e6
+
+
+# --- beside a training ------------------------------------------------------------------------------------------------
+
+
+def _training(root: Path, *, pairs: int, window_s: float) -> tuple[list[tuple[float, float]], float]:
+    """Episodes per second with the fleet's stream connected and without, in turn, in one training."""
+    began_s = time.monotonic()
+    command = [sys.executable, "-m", "distrl", "train", "--run.root", str(root), "--run.minutes", "600", "--evaluation.every_s", "0", "--evaluation.episodes", "2"]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        url = _said_address(process)
+        run = _started_run(root)
+        _wait_for(run, 100)
+        found = []
+        for number in range(pairs):
+            # The order turns from pair to pair, so that a run that gets faster favours neither.
+            order = (True, False) if number % 2 == 0 else (False, True)
+            rates = {opened: _rate(run, url, window_s, opened=opened) for opened in order}
+            found.append((rates[True], rates[False]))
+        return found, (time.monotonic() - began_s) / 60
+    finally:
+        process.kill()
+        process.communicate()
+        _await_roles(root)
+
+
+def _said_address(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("dashboard  "):
+            Thread(target=process.stderr.read, daemon=True).start()  # or it would wait for a reader
+            return line.split()[1].rstrip("/")
+    raise UsageError("the training has not said where its dashboard is", fix="pip install 'distrl[view]'")
+
+
+def _started_run(root: Path) -> distrl.Run:
+    until_s = time.monotonic() + PATIENCE_S
+    while not (found := list(root.glob("*/config.toml"))):
+        if time.monotonic() > until_s:
+            raise UsageError("the training has not begun", fix="distrl train, which says why")
+        time.sleep(0.1)
+    return distrl.open_run(found[0].parent)
+
+
+def _wait_for(run: distrl.Run, episodes: int) -> None:
+    until_s = time.monotonic() + 5 * PATIENCE_S
+    while len(run.index(limit=episodes)) < episodes:
+        if time.monotonic() > until_s:
+            raise UsageError("the training collects nothing", fix="distrl train, which says why")
+        time.sleep(0.5)
+
+
+def _rate(run: distrl.Run, url: str, window_s: float, *, opened: bool) -> float:
+    """Played episodes per second over a window, after a moment for the change to settle."""
+    stop = Event()
+    reader = Thread(target=_read_stream, args=(f"{url}/api/runs/{run.name}/stream?fleet=1", stop), daemon=True)
+    if opened:
+        reader.start()
+    time.sleep(2.0)
+    before, began_s = _count(run), time.monotonic()
+    time.sleep(window_s)
+    rate = (_count(run) - before) / (time.monotonic() - began_s)
+    stop.set()
+    if opened:
+        reader.join(5.0)
+    return rate
+
+
+def _read_stream(address: str, stop: Event) -> None:
+    with urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310  # our own server
+        while not stop.is_set() and answer.readline():
+            pass
+
+
+def _count(run: distrl.Run) -> int:
+    return run.status().episodes
+
+
+def _await_roles(root: Path) -> None:
+    """Roles end once their supervisor is gone: wait, so that their folder can be removed."""
+    from distrl.runtime.run_folder import held
+
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s and any(held(lock) for lock in root.glob("*/heartbeats/*.lock")):
+        time.sleep(0.2)

@@ -16,6 +16,8 @@ import os
 import random
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -93,10 +95,7 @@ class Bridge:
         """Undo the last task; one that fails at that costs nothing, since the next one sets up its own."""
         task, self._task = self._task, None
         if task is not None:
-            try:
-                task.tear_down(self._env)
-            except Exception:
-                traceback.print_exc()
+            attempt(lambda: task.tear_down(self._env))
 
     def answer(self, asked: dict[str, Any]) -> Any:
         """What one request comes to."""
@@ -110,6 +109,15 @@ class Bridge:
         if what == "tear_down":
             return self.tear_down()
         raise ValueError(f"no request is called {what!r}")
+
+
+def attempt(work: Callable[[], Any]) -> dict[str, Any]:
+    """What comes of it, as it is told to the other side."""
+    try:
+        return {"answer": work()}
+    except Exception as error:  # the package may raise anything, and whoever asked has to hear of it
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def main() -> None:
@@ -126,18 +134,19 @@ def main() -> None:
             out.write(json.dumps(told) + "\n")
             out.flush()
 
-        try:
-            bridge = Bridge(args)
-        except Exception as error:
-            return say({"error": f"{type(error).__name__}: {error}"})
+        made = attempt(lambda: Bridge(args))
+        if "error" in made:
+            return say(made)
         say({"ready": True})
+        bridge: Bridge = made["answer"]
         for line in sys.stdin:
-            try:
-                say({"answer": bridge.answer(json.loads(line))})
-            except Exception as error:
-                traceback.print_exc()
-                say({"error": f"{type(error).__name__}: {error}"})
+            say(attempt(partial(answer_line, bridge, line)))
         bridge.tear_down()
+
+
+def answer_line(bridge: Bridge, line: str) -> Any:
+    """What a line of stdin comes to."""
+    return bridge.answer(json.loads(line))
 
 
 if __name__ == "__main__":

@@ -111,10 +111,11 @@ def test_the_pages_show_the_figures_of_the_results_file_at_every_batch_size() ->
     root = Path(__file__).parents[2]
     kept = json.loads((root / "docs" / "results" / "vlm.json").read_text(encoding="utf-8"))
     results, page = ((root / "docs" / name).read_text(encoding="utf-8") for name in ("results/README.md", "vlm.md"))
+    fastest = max(row["decisions_per_s"] for row in kept["by_batch"])
     for row in kept["by_batch"]:
         ours, stock = row["decisions_per_s"], row["stock_decisions_per_s"]
         assert f"{ours:.1f} · {stock:.1f} ({ours / stock:.1f} ×)" in results
-        share = kept["matrix_rate_share"] * ours / kept["by_batch"][-1]["decisions_per_s"]
+        share = kept["matrix_rate_share"] * ours / fastest
         speed = f"| {stock:.1f} | {ours:.1f} | {ours / stock:.1f} × | {100 * share:.0f} % |"
         assert f"| decisions per second, batch {row['batch']} {speed}" in page
     ours, new, stock = (kept[f"{what}_per_s{which}"] for what, which in TRAINING)

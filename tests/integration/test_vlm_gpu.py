@@ -42,6 +42,20 @@ def test_adapters_change_underneath_a_captured_graph(family: str, merge: bool) -
     assert scored(policy, screens, swapped) == pytest.approx([one.logp for one in swapped], abs=1e-3)
 
 
+def test_one_prompt_alone_goes_through_its_graph_as_many_go_without_one() -> None:
+    policy = tiny_vlm("qwen2.5-vl", generate=None, device=GPU, dtype="bfloat16")
+    policy.restore(shake(tiny_vlm("qwen2.5-vl"), by=0.01).dump(), source="the test")
+    screens = mixed_screens()
+    together = decide(policy, screens)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):  # the tower's graph is there from the second time on
+        apart = [policy.decide([screen], temperature=1.0, generator=generator)[0] for screen in screens]
+        generator.manual_seed(0)
+    values = [[one.value for one in decisions] for decisions in (together, apart)]
+    assert values[0] == pytest.approx(values[1], abs=0.02)
+    assert scored(policy, screens, apart) == pytest.approx([one.logp for one in apart], abs=2.0)
+
+
 def test_draws_go_on_from_the_seed_of_each_batch() -> None:
     policy = tiny_vlm("text", generate=None, device=GPU, dtype="float32")
     one, two = ([decision.choice for decision in decide(policy, [seen()] * 4, seed)] for seed in (1, 2))

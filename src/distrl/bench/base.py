@@ -48,6 +48,7 @@ BENCHES = {
     "tuning": "learning.tuning",
     "view": "system.view",
     "vlm": "vlm.speed",
+    "vlm_run": "vlm.vlm_run",
     "web": "system.web",
     "web_kills": "system.web_kills",
     "weights": "system.weights",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from typing import Any, Protocol
 
 import msgspec
@@ -43,6 +43,8 @@ from distrl.types import PolicyVersion, Trajectory
 INTAKE = 32
 """Trajectories taken in between two updates, at most; with larger batches, as many as a batch has."""
 NAP_S = 0.01
+MOST_UNLEARNT = 10_000
+"""Trajectories whose first update is waited for; some never have one."""
 PUBLISHING, SAVING = "publishing", "saving"
 """How the learner calls what it cannot interrupt: writing weights and checkpoints."""
 LONG_INTAKE_S = 0.5
@@ -99,6 +101,8 @@ class Learner:
         self.updates = self.episodes = self.cursor = 0
         self.unreadable = 0
         """Trajectories that could not be read, or not all their pictures, or that hold NaN; the audit counts damaged files as lost."""
+        self._unlearnt_s: dict[str, float] = {}
+        """When each trajectory that no update has had yet was stored."""
         self.saved_updates = 0
         """Updates of this process that a checkpoint holds: what a crash cannot undo."""
         self._updates_before = 0
@@ -195,6 +199,7 @@ class Learner:
             if self._parts.clock() - started_s > LONG_INTAKE_S:  # a VLM reads prompts and pictures for seconds
                 self._parts.report.doing(f"taking in episodes: {done} of {len(rows)}")
             self._remember(row.id)
+            self._unlearnt_s[row.id] = row.created_s
             self.cursor = row.seq
         self.episodes += sum(row.source == "played" for row in rows)
         self._round.take(rows, self.version)
@@ -250,9 +255,18 @@ class Learner:
         loss, norm = done
         for sample, priority in zip(samples, _priorities(algorithm, loss, samples), strict=True):
             self._replay.refresh(sample.id, priority)
-        own = {**agreement, "gradient_norm": norm}
+        own = {**agreement, **self._first_seen(samples), "gradient_norm": norm}
+        own["num_samples"] = float(sum(sample.item.num_steps for sample in samples))
         check_free(loss.metrics, own.keys())
         self._parts.report.measured(loss.losses, {**loss.metrics, **own})
+
+    def _first_seen(self, samples: Sequence[Sample[Episode]]) -> dict[str, float]:
+        """How long the trajectories that are in an update for the first time were stored by then."""
+        stored_s = [since for one in samples if (since := self._unlearnt_s.pop(one.id, None)) is not None]
+        while len(self._unlearnt_s) > MOST_UNLEARNT:
+            del self._unlearnt_s[next(iter(self._unlearnt_s))]
+        now_s = time.time()
+        return {"first_gradient_s": now_s - sum(stored_s) / len(stored_s)} if stored_s else {}
 
     # what others see
 

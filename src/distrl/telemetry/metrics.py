@@ -76,6 +76,8 @@ METRICS: dict[str, Metric] = {
         _metric("learner/data/unreadable", "episodes", "episodes skipped since the process started: damaged or gone, or NaN in them; the learner's log names each", "0"),
         _metric("learner/undecodable_frames", "screenshots", "screenshots that could not be decoded since the process started and were replaced by black ones; pixel policy and VLM", "0"),
         _metric("learner/skipped", "answers", "answers whose log-probabilities were NaN or infinite; they were skipped in their update; VLM", "0"),
+        _metric("learner/num_samples", "steps", "steps that went through the policy under gradient since the last line", "as many as the GPU or the cores allow"),
+        _metric("learner/first_gradient_s", "s", "mean time from the end of an episode until the first update that it is in", "a few times the duration of an update"),
         _metric("learner/agreement/kl", "nats", "KL estimate between what workers recorded and what the learner recomputes with the same weights, over a few steps of each batch", "below 0.02 in bfloat16, 0.0001 in float32; an alarm above 0.1"),
         _metric("learner/agreement/ratio", "", "mean ratio of the recomputed probability of these steps to the recorded one", "0.9 to 1.1"),
         _metric("learner/agreement/alarm", "", "1 while workers and learner disagree: screenshots, templates or adapters are not the same on both sides", "0"),

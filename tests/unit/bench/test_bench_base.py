@@ -57,6 +57,10 @@ PROMISED = {
         "model", "batch", "decisions_per_s", "stock_decisions_per_s", "train_samples_per_s",
         "stock_train_samples_per_s", "matrix_rate_share", "max_logprob_difference",
     },
+    "vlm_run": {
+        "model", "phones", "decisions_per_s", "samples_per_s", "gpu_utilisation", "device_utilisation", "staleness_mean",
+        "episode_to_gradient_s",
+    },
 }  # fmt: skip
 """By benchmark, the keys that other programs read."""
 

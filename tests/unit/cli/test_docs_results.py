@@ -169,15 +169,16 @@ def exact(row: list[float]) -> float:
 
 def models() -> list[str]:
     vlm, runs = kept("vlm"), [kept(name) for name in ("smollm2", "smollm2_600", "pixel")]
-    (small, large), whole = vlm["by_batch"], kept("smollm2_general")
+    whole, run = kept("smollm2_general"), kept("vlm_run")
     *cloned, pixel = (f"{percent(one['success_before'][0])} · **{percent(one['success_after'][0])}**" for one in runs)
     seen, unseen = (
         f"{100 * exact(whole[f'{which}_templates_before']):.1f} → {percent(exact(whole[f'{which}_templates_after']))}"
         for which in ("seen", "unseen")
     )
     return [
-        *(beside(one["decisions_per_s"], one["stock_decisions_per_s"]) for one in (small, large)),
+        *(beside(one["decisions_per_s"], one["stock_decisions_per_s"]) for one in vlm["by_batch"]),
         beside(vlm["train_samples_per_s"], vlm["stock_train_samples_per_s"]),
+        f"{run['decisions_per_s']:.1f} · {run['samples_per_s']:.1f} · {percent(run['gpu_utilisation'])} · {percent(run['device_utilisation'])}",
         *cloned,
         f"{percent(whole['success_before'][0])} · {percent(whole['success_after'][0])}",
         f"{seen} · {unseen}",

@@ -173,6 +173,7 @@ class FastAnswers:
         vocabulary = Vocabulary(ends=(), padding=0, forbidden=FORBIDDEN_TOKENS)
         network, text = VlmNetwork(model, value_width=8), FastText(model, fp8=fp8 == "all")
         self._engine = Engine(network, text, vocabulary, slots=len(self._ids), answer_tokens=ANSWER_TOKENS)
+        self.answer()  # the graph of an image is captured when its size comes for the second time
 
     @torch.no_grad()
     def answer(self) -> list[Finished]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor
 
 from distrl.config.schema import VlmConfig
+from distrl.policies.dialects import dialect
 from distrl.policies.vlm.adapters import add_adapters
+from distrl.policies.vlm.prompt import ROLE
 
 GRID = (52, 26)
 """Patches of 14 pixels, down and across, of a 728x364 image."""
@@ -57,6 +60,51 @@ def build_model(shape: str, setting: VlmSetting) -> Any:
     with torch.device(setting.device):
         model = make._from_config(config, dtype=getattr(torch, setting.dtype))
     return model.to(setting.device).eval()
+
+
+SIGNS = ("<|image_start|>", "<|image_end|>", "<|image_pad|>", "<|video_pad|>")
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for c in m.content %}{% if c.type == 'image' %}<|image_start|><|image_pad|><|image_end|>"
+    "{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def save_model(setting: VlmSetting, folder: Path) -> None:
+    """A folder that `policy.vlm.path` takes: random weights of the shape, and a tokenizer of a few hundred words."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen2VLImageProcessorPil
+
+    words: Any = Tokenizer(models.BPE())
+    words.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_end|>", "<|im_start|>", *SIGNS]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    words.train_from_iterator([ROLE, dialect("json").explain()] * 2, trainer)
+    make: Any = PreTrainedTokenizerFast
+    ends_and_padding = {"eos_token": special[1], "pad_token": special[0]}
+    tokenizer = make(tokenizer_object=words, extra_special_tokens=special[2:], **ends_and_padding)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    model = build_model(setting.shape, setting)
+    start, end, image, video = tokenizer.convert_tokens_to_ids(list(SIGNS))
+    named = {
+        "vision_start_token_id": start,
+        "vision_end_token_id": end,
+        "image_token_id": image,
+        "video_token_id": video,
+    }
+    ends = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
+    for name, value in {**named, **ends}.items():
+        setattr(model.config, name, value)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    processor: Any = Qwen2VLImageProcessorPil
+    processor().save_pretrained(folder)
 
 
 def _shape(name: str) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Generic, TypeVar
 
 from PIL import Image, UnidentifiedImageError
@@ -17,6 +20,13 @@ MAX_IMAGES = 256
 """Encoded screenshots held in memory: about 30 MB."""
 MAX_PROMPTS = 16_384
 """Tokenized prompts held in memory; at 300 tokens each they take 20 MB."""
+
+
+@cache
+def image_threads() -> ThreadPoolExecutor:
+    """Threads that decode and scale screenshots: Pillow does so without Python's lock."""
+    return ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="images")
+
 
 Prompt = TypeVar("Prompt", bound=Hashable)
 
@@ -32,7 +42,13 @@ class ImageCache:
 
     def image(self, reference: str) -> Image.Image:
         """The screenshot in RGB, whatever mode it was stored in; a truncated one becomes black."""
-        opened = self._open(reference)
+        return self._decoded(self._open(reference))
+
+    def images(self, references: Sequence[str]) -> list[Image.Image]:
+        """Several screenshots, decoded at the same time."""
+        return list(image_threads().map(self._decoded, [self._open(reference) for reference in references]))
+
+    def _decoded(self, opened: Image.Image) -> Image.Image:
         try:
             return opened.convert("RGB")
         except (OSError, SyntaxError, ValueError):  # what Pillow raises for truncated and garbled images

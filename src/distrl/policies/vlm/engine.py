@@ -22,7 +22,7 @@ from torch import Tensor
 from distrl.policies.vlm.fast_text import FastText, KeyValues, Stacked, lora_versions
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.packed import Packed
-from distrl.policies.vlm.slot_attention import Reach, attend_slots
+from distrl.policies.vlm.slot_attention import Reach, attend_slots, has_kernel
 from distrl.policies.vlm.step_graphs import Single, Step
 from distrl.policies.vlm.tokens import Answer, Vocabulary, draw, entropy_of, token_logp
 
@@ -197,9 +197,10 @@ class Engine:
         self._prefix = ()
         if prefix:
             shared = Prompt(ids=prefix, positions=positions[..., : len(prefix)], shares=torch.empty(0), temperature=0.0)
-            self._hidden([(self.slots, shared)])
+            # Not in the scratch slot, where a graph of one prompt puts what it is filled up with.
+            self._hidden([(0, shared)])
             assert self._cache is not None
-            self._cache.share(len(prefix), self.slots)
+            self._cache.share(len(prefix), 0)
         self._prefix = prefix
 
     def _hidden(self, asked: list[tuple[int, Prompt]]) -> Tensor:
@@ -215,22 +216,23 @@ class Engine:
                 for (slot, _), count in zip(asked, new, strict=True)
             ]
         )
-        embedded_ND, stacked = self._embed(ids_N.to(device, non_blocking=True), asked)
-        if len(asked) == 1 and stacked is None and device.type == "cuda":
+        embedded_ND, stacked = self._embed(_sent(ids_N, device), asked)
+        if len(asked) == 1 and stacked is None and has_kernel(embedded_ND):  # the padded form cannot be captured
             slot, prompt = asked[0]
             size = (new[0] // PLACE_STEP + 1) * PLACE_STEP
             single = self._singles.get(size)
             if single is None:
                 single = self._singles[size] = Single(self, cache, size)
             return single.run(embedded_ND, positions, place_N, slot, len(prompt.ids))
+        starts = [slot * cache.places for slot, _ in (*asked, (0, None))]
         reach = Reach(
-            bounds=torch.tensor([0, *new]).cumsum(0).to(device, torch.int32),
-            start=torch.tensor([slot * cache.places for slot, _ in (*asked, (0, None))]).to(device, torch.int32),
-            used_S=torch.tensor([len(prompt.ids) for _, prompt in asked]).to(device, torch.int32),
+            bounds=_sent(torch.tensor([0, *new]).cumsum(0).int(), device),
+            start=_sent(torch.tensor(starts).int(), device),
+            used_S=_sent(torch.tensor([len(prompt.ids) for _, prompt in asked]).int(), device),
             most_new=max(new),
             places=cache.places,
         )
-        return self.layers(embedded_ND, positions.to(device), cache, place_N.to(device), reach, stacked)
+        return self.layers(embedded_ND, _sent(positions, device), cache, _sent(place_N, device), reach, stacked)
 
     def layers(
         self,
@@ -261,18 +263,18 @@ class Engine:
     def _read(self, asked: list[tuple[int, Prompt]]) -> None:
         """Some prompts through the model, and the first token of their answers."""
         hidden_ND, device, state = self._hidden(asked), self._device, self._state
-        slot_B = torch.tensor([slot for slot, _ in asked], device=device)
+        numbers = [(slot, len(prompt.ids), int(prompt.positions.max()) + 1) for slot, prompt in asked]
+        slot_B, length_B, after_B = _sent(torch.tensor(numbers).T.contiguous(), device)
         new = torch.tensor([len(prompt.ids) - len(self._prefix) for _, prompt in asked])
-        last_BD = hidden_ND[(new.cumsum(0) - 1).to(device)]
-        state.used_C[slot_B] = torch.tensor([len(prompt.ids) for _, prompt in asked], device=device).int()
-        after = torch.tensor([int(prompt.positions.max()) + 1 for _, prompt in asked], device=device)
-        temperature_B = torch.tensor([prompt.temperature for _, prompt in asked], device=device)
-        state.position_C[slot_B] = after
+        last_BD = hidden_ND[_sent(new.cumsum(0) - 1, device)]
+        temperature_B = _sent(torch.tensor([prompt.temperature for _, prompt in asked]), device)
+        state.used_C[slot_B] = length_B.int()
+        state.position_C[slot_B] = after_B
         state.made_C[slot_B] = 0
         state.ended_C[slot_B] = False
         state.greedy_C[slot_B] = temperature_B == 0
         state.temperature_C[slot_B] = temperature_B.where(temperature_B > 0, torch.ones_like(temperature_B))
-        state.share_CA[slot_B] = torch.stack([prompt.shares for _, prompt in asked]).to(device)
+        state.share_CA[slot_B] = _sent(torch.stack([prompt.shares for _, prompt in asked]), device)
         state.value_C[slot_B] = self._network.value(last_BD)
         self._choose(last_BD, slot_B)
 
@@ -452,6 +454,11 @@ def _portions(asked: list[tuple[int, Prompt]]) -> list[list[tuple[int, Prompt]]]
             tokens = len(one[1].ids)
         parts[-1].append(one)
     return parts
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on the device, without a wait for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def _on(device: torch.device) -> Any:

@@ -8,10 +8,7 @@ overview (SmolVLM, Idefics3). Any other model is left to the processor in its fo
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from math import ceil, sqrt
 from typing import Any, Protocol
 
@@ -23,6 +20,7 @@ from torch import Tensor
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
+from distrl.policies.vlm.caches import image_threads
 from distrl.policies.vlm.loading import Model, load_processor
 
 Size = tuple[int, int]
@@ -116,7 +114,7 @@ class PatchProcessor:
         Numbers as the processor in the folder makes them; computed on `device`, where bytes travel instead of floats.
         """
         sizes = [self.processed_size(image.size) for image in images]
-        shown = list(_workers().map(_pixels, images, sizes))
+        shown = list(image_threads().map(_pixels, images, sizes))
         on = device or torch.device("cpu")
         patches = [self._patches_of(pixels.to(on)) for pixels in shown]
         grids = [(1, height // self._patch, width // self._patch) for width, height in sizes]
@@ -217,12 +215,6 @@ def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """The tokens of finished prompts, to which nothing is added."""
     ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     return ids
-
-
-@cache
-def _workers() -> ThreadPoolExecutor:
-    """Threads that decode and scale screenshots: Pillow does so without Python's lock."""
-    return ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="images")
 
 
 def _pixels(image: Image.Image, size: Size) -> Tensor:

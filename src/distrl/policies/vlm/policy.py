@@ -192,7 +192,8 @@ class VlmPolicy:
         fast = self._opened()
         if self._merger is not None:
             self._merger.merge()
-        self.network.eval()
+        if self.network.training:  # walking through all modules takes a while
+            self.network.eval()
         asked = [self.encode(observation) for observation in observations.values()]
         shares_BA = torch.rand(len(asked), self.config.answer_tokens, dtype=torch.float64, generator=generator)
         with vlm_oom_errors("decide_batch", len(asked)), precision(self.config, self.device):
@@ -316,7 +317,7 @@ class VlmPolicy:
         new = [reference for reference in known if reference not in found]
         if new:
             with vlm_oom_errors("score_batch", len(new)):
-                made = self._image_features(processor, [self._image_cache.image(reference) for reference in new])
+                made = self._image_features(processor, self._image_cache.images(new))
             for reference, image in zip(new, made, strict=True):
                 found[reference] = image
                 self._features.put(reference, image)

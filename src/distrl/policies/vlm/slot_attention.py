@@ -31,9 +31,14 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """Of a slot."""
 
 
+def has_kernel(tensor: Tensor) -> bool:
+    """Whether there is a kernel for such numbers, on that device."""
+    return tensor.is_cuda and tensor.dtype in (torch.bfloat16, torch.float16)
+
+
 def attend_slots(query_NHW: Tensor, keys_PHW: Tensor, values_PHW: Tensor, reach: Reach, scale: float) -> Tensor:
     """What the new tokens take from the cache, [N, H, W]."""
-    if query_NHW.is_cuda and query_NHW.dtype in (torch.bfloat16, torch.float16):
+    if has_kernel(query_NHW):
         kernel: Any = torch.ops.aten._flash_attention_forward
         mixed: Tensor = kernel(
             query_NHW, keys_PHW, values_PHW, reach.bounds, reach.start, reach.most_new, reach.places,

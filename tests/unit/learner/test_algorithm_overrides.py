@@ -90,7 +90,7 @@ def test_everything_that_an_algorithm_measures_reaches_the_reporter(tmp_path: Pa
     for updates in (0.0, 1.0):
         learner.update()
         assert shop.hearer.losses == {"imitation": 0.25, "contrastive": updates}
-        assert shop.hearer.metrics == {"my/share": 0.5, "batch_size": 2.0, "gradient_norm": 0.0}
+        assert shop.hearer.metrics.items() >= {"my/share": 0.5, "batch_size": 2.0, "gradient_norm": 0.0}.items()
 
 
 def test_an_algorithm_may_choose_by_id_among_what_is_eligible(tmp_path: Path) -> None:

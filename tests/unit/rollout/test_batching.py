@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
@@ -242,3 +242,96 @@ def test_an_error_aside_ends_the_batcher_as_any_other() -> None:
 
     with pytest.raises(StoreError, match="the picture is gone"):
         ask(aside(ScriptedPolicy(act)), 2)
+
+
+class Continuous(ScriptedPolicy):
+    """Takes in whatever comes, and answers the oldest at every turn; keeps what it was asked and with which weights."""
+
+    is_continuous = True
+
+    def __init__(self, room: int = 99) -> None:
+        super().__init__()
+        self._room, self._open = room, dict[int, Observation]()
+        self.asked: list[int] = []
+        self.changed_under_way = False
+
+    def ask(self, observations: Mapping[int, Observation], *, temperature: float, generator: torch.Generator) -> None:
+        self.asked.append(len(observations))
+        self._open.update(observations)
+
+    def advance(self) -> list[tuple[int, Decision]]:
+        if len(self._open) > self._room:
+            self._open.clear()
+            raise OutOfMemory("the GPU ran out of memory")
+        ticket = next(iter(self._open))
+        (decision,) = super().decide([self._open.pop(ticket)], temperature=1.0, generator=torch.Generator())
+        return [(ticket, decision)]
+
+    def restore(self, data: bytes | memoryview, *, source: str) -> None:
+        self.changed_under_way |= bool(self._open)
+        super().restore(data, source=source)
+
+
+def test_a_policy_that_answers_continuously_gets_what_comes_while_others_are_under_way() -> None:
+    policy = Continuous()
+    batcher = make_batcher(policy, batch_size=8)
+
+    async def scene() -> list[tuple[Decision, int]]:
+        deciding = asyncio.create_task(batcher.run())
+        first = [asyncio.create_task(batcher.decide(SEEN)) for _ in range(8)]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        second = [asyncio.create_task(batcher.decide(SEEN)) for _ in range(9)]
+        async with asyncio.timeout(HANGS_S):
+            found = list(await asyncio.gather(*first, *second))
+        deciding.cancel()
+        return found
+
+    assert len(asyncio.run(scene())) == 17
+    assert policy.asked[0] == 8
+    assert 0 < policy.asked[1] < 8  # as many as there is room for beside those under way
+    assert sum(policy.asked) == batcher.num_decisions == 17
+
+
+def test_new_weights_wait_for_the_answers_under_way() -> None:
+    policy, weights = Continuous(), Published(3)
+    batcher = make_batcher(policy, weights, batch_size=4)
+
+    async def scene() -> list[int]:
+        deciding = asyncio.create_task(batcher.run())
+        first = [asyncio.create_task(batcher.decide(SEEN)) for _ in range(4)]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        weights.newest = 5
+        second = [asyncio.create_task(batcher.decide(SEEN)) for _ in range(2)]
+        async with asyncio.timeout(HANGS_S):
+            found = await asyncio.gather(*first, *second)
+        deciding.cancel()
+        return [version for _, version in found]
+
+    assert asyncio.run(scene()) == [3, 3, 3, 3, 5, 5]
+    assert not policy.changed_under_way
+
+
+def test_who_needs_the_policy_waits_until_nothing_is_under_way() -> None:
+    policy = Continuous()
+    batcher = make_batcher(policy, batch_size=4)
+
+    async def scene() -> int:
+        deciding = asyncio.create_task(batcher.run())
+        asking = [asyncio.create_task(batcher.decide(SEEN)) for _ in range(4)]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.timeout(HANGS_S):
+            left = await batcher.between_batches(lambda: len(policy._open))
+            await asyncio.gather(*asking, batcher.decide(SEEN))
+        deciding.cancel()
+        return left
+
+    assert asyncio.run(scene()) == 0
+
+
+def test_where_there_is_no_room_for_all_under_way_they_are_asked_again_in_smaller_numbers() -> None:
+    policy = Continuous(room=3)
+    batcher = make_batcher(policy, batch_size=8)
+    assert len(ask(batcher, 8)) == 8
+    assert batcher.num_halved == 2
+    with pytest.raises(OutOfMemory):
+        ask(make_batcher(Continuous(room=0), batch_size=8), 4)

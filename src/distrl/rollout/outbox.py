@@ -27,7 +27,7 @@ import msgspec
 from distrl.errors import StoreError
 from distrl.experience.durable import replace, storage_errors
 from distrl.experience.episode_file import encode, load
-from distrl.rollout.threads import beside
+from distrl.threads import beside
 from distrl.transport.base import EpisodeSink
 from distrl.types import Trajectory
 

@@ -40,7 +40,7 @@ from distrl.rollout.hindsight import HindsightFailed, HindsightStage, Relabeller
 from distrl.rollout.outbox import STORE_DEADLINE_S, Outbox, Spool
 from distrl.rollout.rounds import Claim, LockStep, NoRounds, Rounds
 from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, VersionRate
-from distrl.rollout.threads import beside
+from distrl.threads import beside
 from distrl.rollout.watched import DevicesShown
 from distrl.tasks.judges import Judge, judge_attempt
 from distrl.transport.base import EpisodeSink, EventSink

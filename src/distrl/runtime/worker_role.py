@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from distrl.devices.health import UP
-from distrl.rollout.threads import beside
+from distrl.threads import beside
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import hand_over_left, make_worker_parts, prepare_torch

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Thread
 
 import msgspec
 import ray
@@ -24,6 +22,7 @@ import distrl
 from distrl.config.schema import Config, RuntimeConfig
 from distrl.errors import ConfigError
 from distrl.runtime.base import worker_names
+from distrl.threads import in_thread
 
 PROBE_S = 5.0
 """How long a machine may take to answer at all."""
@@ -80,19 +79,13 @@ def connect(config: Config) -> None:
         _start(config)
         return
     address = _address(runtime)
-    answer: Queue[BaseException | None] = Queue()
 
     def join() -> None:
-        try:
-            ray.init(address=address, namespace="distrl", log_to_driver=False, logging_level=logging.ERROR)
-            answer.put(None)
-        except BaseException as error:  # whatever it is, the thread that waits has to hear of it
-            answer.put(error)
+        ray.init(address=address, namespace="distrl", log_to_driver=False, logging_level=logging.ERROR)
 
-    Thread(target=join, name="join", daemon=True).start()
     try:
-        error = answer.get(timeout=JOIN_S)
-    except Empty:
+        error = in_thread(join, name="join").exception(timeout=JOIN_S)
+    except TimeoutError:
         raise _no_cluster(runtime.address, f"nothing there answered as a Ray cluster within {JOIN_S:g} s") from None
     if error is not None:
         raise _refusal(runtime.address, error) from error

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from functools import cached_property
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from threading import Event as Signal
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ from distrl.errors import StoreError
 from distrl.experience.index import IndexRow, StoreStats
 from distrl.experience.store import Audit
 from distrl.telemetry.heartbeat import Heartbeat
+from distrl.threads import in_thread, raise_failure
 from distrl.transport.base import BudgetUsed, Event
 from distrl.transport.lease_files import FileLeases
 from distrl.transport.ray.line import Line
@@ -101,12 +103,11 @@ class Post:
         self._heartbeat: Heartbeat | None = None
         self._number = self._num_dropped = 0
         self._lock, self._something, self._closing = Lock(), Signal(), Signal()
-        self._failed: Exception | None = None
-        self._thread: Thread | None = None
+        self._sending: Future[None] | None = None
 
     def event(self, log: str, event: str, values: dict[str, Value]) -> None:
         """Have an event written; raises what became of those before where the hub could not write them."""
-        self._raise()
+        raise_failure(self._sending)
         with self._lock:
             self._events.append((time.monotonic(), LoggedEvent(log=log, event=event, values=values, age_s=0.0)))
             if len(self._events) > MOST_UNSENT:
@@ -116,7 +117,7 @@ class Post:
 
     def heartbeat(self, heartbeat: Heartbeat) -> None:
         """Have a heartbeat kept, unless a newer one comes before it is sent."""
-        self._raise()
+        raise_failure(self._sending)
         with self._lock:
             self._heartbeat = msgspec.structs.replace(heartbeat, figures=dict(heartbeat.figures))
         self._wake()
@@ -125,27 +126,21 @@ class Post:
         """Send the rest; what the hub does not take within the deadline is gone."""
         self._closing.set()
         self._something.set()
-        if self._thread is not None:
-            self._thread.join(self._deadline_s)
-            self._thread = None
+        if self._sending is not None:
+            wait([self._sending], self._deadline_s)
+            self._sending = None
         self._closing.clear()
-
-    def _raise(self) -> None:
-        if self._failed is not None:
-            raise self._failed
 
     def _wake(self) -> None:
         if self._at_once:
             self._send()
-            self._raise()
             return
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="post", daemon=True)
-            self._thread.start()
+        if self._sending is None:
+            self._sending = in_thread(self._run, name="post")
         self._something.set()
 
     def _run(self) -> None:
-        while self._failed is None:
+        while True:
             self._something.wait()
             self._something.clear()
             self._send()
@@ -157,10 +152,7 @@ class Post:
         parcel = self._pack()
         if parcel is None:
             return
-        try:
-            self._line.ask_raw("unpack", parcel)
-        except Exception as error:  # whoever speaks next raises it, on the role's own thread
-            self._failed = error
+        self._line.ask_raw("unpack", parcel)
 
     def _pack(self) -> Parcel | None:
         with self._lock:
@@ -186,14 +178,12 @@ class Newsstand:
         self._weights: tuple[str, memoryview] | None = None
         self._fetching = False
         """Whether anyone here loads weights at all: the learner publishes them and loads none."""
-        self._failed: Exception | None = None
-        self._thread: Thread | None = None
+        self._watching: Future[None] | None = None
         self._closed, self._lock = Signal(), Lock()
 
     def bulletin(self) -> Bulletin:
         """What is known at present; the first time it is asked for."""
-        if self._failed is not None:
-            raise self._failed
+        raise_failure(self._watching)
         if self._bulletin is None or self._at_once:
             self._bulletin = self._line.ask("bulletin", type=Bulletin)
         if not self._at_once:
@@ -224,16 +214,12 @@ class Newsstand:
         return data
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="news", daemon=True)
-            self._thread.start()
+        if self._watching is None:
+            self._watching = in_thread(self._run, name="news")
 
     def _run(self) -> None:
-        try:
-            while not self._closed.is_set():
-                self._look()
-        except Exception as error:  # whoever asks next raises it, on the role's own thread
-            self._failed = error
+        while not self._closed.is_set():
+            self._look()
 
     def _look(self) -> None:
         before = self._bulletin

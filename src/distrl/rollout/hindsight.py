@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from distrl.config.schema import Config
 from distrl.experience.noop import noop_steps
 from distrl.policies.base import Policy
-from distrl.threads import beside
 from distrl.tasks.base import Fitting
+from distrl.threads import beside
 from distrl.types import Task, Trajectory, Verdict
 
 T = TypeVar("T")

@@ -40,9 +40,9 @@ from distrl.rollout.hindsight import HindsightFailed, HindsightStage, Relabeller
 from distrl.rollout.outbox import STORE_DEADLINE_S, Outbox, Spool
 from distrl.rollout.rounds import Claim, LockStep, NoRounds, Rounds
 from distrl.rollout.scheduler import Admission, AdmissionRequest, TaskFeed, VersionRate
-from distrl.threads import beside
 from distrl.rollout.watched import DevicesShown
 from distrl.tasks.judges import Judge, judge_attempt
+from distrl.threads import beside
 from distrl.transport.base import EpisodeSink, EventSink
 from distrl.types import Ending, Observation, Trajectory, Verdict
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from distrl.devices.health import UP
-from distrl.threads import beside
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import hand_over_left, make_worker_parts, prepare_torch
 from distrl.tasks.judges import judge_figures
+from distrl.threads import beside
 
 BEAT_S = 0.25
 LEFT_S = 60.0

@@ -14,9 +14,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -24,6 +25,7 @@ import msgspec
 from distrl import plugins
 from distrl.config.schema import TelemetryConfig
 from distrl.telemetry.events import EventLog
+from distrl.threads import in_thread
 from distrl.types import Value
 
 log = logging.getLogger("distrl.telemetry")
@@ -71,10 +73,13 @@ class _Delivery:
         self._lines: deque[_Line] = deque()
         self._changed, self._ending = Condition(), False
         self.dropped = 0
-        self.failed = ""
+        self._done = in_thread(self._run, name=f"metric sink {name}")
+
+    @property
+    def failed(self) -> str:
         """What the sink raised; empty: nothing."""
-        self._thread = Thread(target=self._run, name=f"metric sink {name}", daemon=True)
-        self._thread.start()
+        error = self._done.exception() if self._done.done() else None
+        return f"{type(error).__name__}: {error}" if error is not None else ""
 
     def offer(self, line: _Line) -> None:
         """Let a line wait for the sink, or drop it where too many do; never blocks."""
@@ -93,16 +98,13 @@ class _Delivery:
 
     def await_end(self, until_s: float) -> int | None:
         """None where it has ended by `until_s`; else how many lines still wait: they are lost."""
-        self._thread.join(max(0.0, until_s - time.monotonic()))
-        return len(self._lines) if self._thread.is_alive() else None
+        wait([self._done], max(0.0, until_s - time.monotonic()))
+        return None if self._done.done() else len(self._lines)
 
     def _run(self) -> None:
-        try:
-            while (line := self._next()) is not None:
-                self._sink.write(line.role, line.metrics, time_s=line.time_s, elapsed_s=line.elapsed_s)
-            self._sink.close()
-        except (Exception, SystemExit) as error:  # a sink may raise anything (a network): it costs the sink alone
-            self.failed = f"{type(error).__name__}: {error}"
+        while (line := self._next()) is not None:
+            self._sink.write(line.role, line.metrics, time_s=line.time_s, elapsed_s=line.elapsed_s)
+        self._sink.close()
 
     def _next(self) -> _Line | None:
         """The next line; waits for it. None: there will be no more."""

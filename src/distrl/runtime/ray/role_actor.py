@@ -28,6 +28,7 @@ from distrl.runtime.role import PREDECESSOR_S, WarningLog, run_role
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import HeartbeatWriter
+from distrl.threads import in_thread
 from distrl.transport.base import EventSink, Transport
 from distrl.transport.ray.client import HubTransport
 from distrl.transport.ray.line import Line
@@ -92,16 +93,7 @@ class RoleActor:
 
     def run(self) -> bytes:
         """Do the role's work until it should end; how it has ended."""
-        try:
-            self._run()
-            end = End()
-        except DistrlError as error:
-            end = End(code=error.exit_code, reason=str(error))
-        except SystemExit as asked:
-            end = End(code=asked.code if isinstance(asked.code, int) else 0)
-        except Exception:  # a bug: its owner has to see where
-            end = End(code=1, trace=traceback.format_exc())
-        return msgspec.msgpack.encode(end)
+        return msgspec.msgpack.encode(_end_by(in_thread(self._run, name=self._order.name).exception()))
 
     def _run(self) -> None:
         order = self._order
@@ -153,3 +145,15 @@ class RoleActor:
 
 def _own_node() -> str:
     return str(ray.get_runtime_context().get_node_id())
+
+
+def _end_by(error: BaseException | None) -> End:
+    """How a role has ended by what it raised; of a bug, its owner has to see where."""
+    match error:
+        case None:
+            return End()
+        case DistrlError():
+            return End(code=error.exit_code, reason=str(error))
+        case SystemExit():
+            return End(code=error.code if isinstance(error.code, int) else 0)
+    return End(code=1, trace="".join(traceback.format_exception(error)))

@@ -19,8 +19,8 @@ from distrl.errors import StoreError  # noqa: E402
 from distrl.transport.base import Claims, EpisodeSource, Transport  # noqa: E402
 from distrl.transport.files import FileLayout, FileTransport  # noqa: E402
 from distrl.transport.ray.client import HubClaims, HubTransport  # noqa: E402
+from distrl.transport.ray.connection import HubConnection  # noqa: E402
 from distrl.transport.ray.hub import Hub  # noqa: E402
-from distrl.transport.ray.line import Line  # noqa: E402
 from distrl.transport.ray.wire import Caller, Superseded  # noqa: E402
 from support.batches import tiny_policy  # noqa: E402
 from support.clusters import a_cluster  # noqa: E402
@@ -63,8 +63,8 @@ class OverAHub:
         self._now_s = now_s
         ray.get(self._hub.set_clock.remote(now_s))
 
-    def line(self) -> Line:
-        return Line(self._hub, Caller(role="tester", incarnation=1))
+    def line(self) -> HubConnection:
+        return HubConnection(self._hub, Caller(role="tester", incarnation=1))
 
     def open(self) -> Transport:
         return HubTransport(self.line(), leases=self._folder / "leases", at_once=True)
@@ -95,8 +95,8 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def a_line(hub: Any, role: str = "tester", incarnation: int = 1) -> Line:
-    return Line(hub, Caller(role=role, incarnation=incarnation))
+def a_line(hub: Any, role: str = "tester", incarnation: int = 1) -> HubConnection:
+    return HubConnection(hub, Caller(role=role, incarnation=incarnation))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from distrl.telemetry.heartbeat import HeartbeatWriter
 from distrl.threads import in_thread
 from distrl.transport.base import EventSink, Transport
 from distrl.transport.ray.client import HubTransport
-from distrl.transport.ray.line import Line
+from distrl.transport.ray.connection import HubConnection
 from distrl.transport.ray.wire import Caller
 
 
@@ -98,8 +98,8 @@ class RoleActor:
     def _run(self) -> None:
         order = self._order
         sys.path.extend(folder for folder in order.imports if folder not in sys.path and os.path.isdir(folder))
-        line = Line(self._hub, Caller(role=order.name, incarnation=order.incarnation))
-        line.tell("begin", order.name, order.incarnation)
+        hub = HubConnection(self._hub, Caller(role=order.name, incarnation=order.incarnation))
+        hub.tell("begin", order.name, order.incarnation)
         spools, run = NodeSpools(order.spools), RunFolder(Path(order.run))
         if order.node == _own_node():
             with disk_errors(run.path):
@@ -107,7 +107,7 @@ class RoleActor:
                 self._work(run.transport(order.config), EventLog(run.metrics), spools)
                 lock.release()
         else:
-            transport = HubTransport(line, leases=spools.folder / "leases")
+            transport = HubTransport(hub, leases=spools.folder / "leases")
             self._work(transport, transport.metrics, spools)
 
     def _work(self, transport: Transport, metrics: EventSink, spools: NodeSpools) -> None:

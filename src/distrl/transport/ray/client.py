@@ -1,6 +1,6 @@
 """The transport of a role that is not where its run folder is: everything goes through the hub.
 
-`latest` and `collected_s` are asked all the time, so they are answered from the last bulletin, which a thread keeps asking
+`latest` and `collected_s` are asked all the time, so they are answered from the last broadcast, which a thread keeps asking
 for; it has fetched a version's weights by the time that it names the version. Heartbeats and events are handed over by
 another thread, so a role waits for no network to say what it does. While the hub cannot be reached, a role goes on with
 what it has: the newest weights that it knows, and its spool.
@@ -31,15 +31,15 @@ from distrl.telemetry.heartbeat import Heartbeat
 from distrl.threads import in_thread, raise_failure
 from distrl.transport.base import BudgetUsed, Event
 from distrl.transport.lease_files import FileLeases
-from distrl.transport.ray.line import Line
+from distrl.transport.ray.connection import HubConnection
 from distrl.transport.ray.service import METRICS
-from distrl.transport.ray.wire import Bulletin, LoggedEvent, Parcel
+from distrl.transport.ray.wire import Broadcast, LoggedEvent, Upload
 from distrl.types import PolicyVersion, Trajectory, Value
 
 if TYPE_CHECKING:  # torch is loaded only where weights are
     from distrl.policies.base import Policy
 
-POST_S = 0.05
+SEND_S = 0.05
 """How long what a role says may wait to be sent with what it says next."""
 MOST_UNSENT = 10_000
 """Events that wait for a hub that cannot be reached; older ones are dropped first, and counted."""
@@ -53,31 +53,31 @@ class HubTransport:
     With `at_once` nothing is kept back or known from before: every call is made when it is asked for.
     """
 
-    def __init__(self, line: Line, *, leases: Path, at_once: bool = False) -> None:
-        self._line, self._leases = line, leases
-        self._post = Post(line, at_once=at_once)
-        self._newsstand = Newsstand(line, at_once=at_once)
-        self.episodes = HubEpisodes(line)
-        self.frames = HubFrames(line)
-        self.weights = HubWeights(line, self._newsstand)
-        self.heartbeats = HubHeartbeats(line, self._post)
-        self.checkpoints = HubCheckpoints(line)
-        self.events = HubEvents(line, self._post)
-        self.reports = HubReports(line)
-        self.budget = HubBudget(line)
+    def __init__(self, hub: HubConnection, *, leases: Path, at_once: bool = False) -> None:
+        self._hub, self._leases = hub, leases
+        self._sender = Sender(hub, at_once=at_once)
+        self._subscription = Subscription(hub, at_once=at_once)
+        self.episodes = HubEpisodes(hub)
+        self.frames = HubFrames(hub)
+        self.weights = HubWeights(hub, self._subscription)
+        self.heartbeats = HubHeartbeats(hub, self._sender)
+        self.checkpoints = HubCheckpoints(hub)
+        self.events = HubEvents(hub, self._sender)
+        self.reports = HubReports(hub)
+        self.budget = HubBudget(hub)
 
     @cached_property
     def metrics(self) -> HubLog:
         """Where the run's metrics go."""
-        return HubLog(self._post, METRICS)
+        return HubLog(self._sender, METRICS)
 
     def claims(self, owner: str, *, lifetime_s: float) -> HubClaims:
         """The claims of one worker among those of all."""
-        return HubClaims(self._line, owner, lifetime_s)
+        return HubClaims(self._hub, owner, lifetime_s)
 
     def forget_claims(self) -> None:
         """End the claims of all workers."""
-        self._line.tell("forget_claims")
+        self._hub.tell("forget_claims")
 
     def leases(self, owner: str) -> DeviceLeases:
         """The devices that several roles of this machine share: a device hangs on one machine, so no hub is asked."""
@@ -85,20 +85,20 @@ class HubTransport:
 
     def collected_s(self) -> float:
         """How long the run has been collecting, as of a few seconds ago."""
-        return self._newsstand.bulletin().collected_s
+        return self._subscription.broadcast().collected_s
 
     def close(self) -> None:
         """Hand over what was said, within a deadline."""
-        self._newsstand.close()
-        self._post.close()
+        self._subscription.close()
+        self._sender.close()
 
 
-class Post:
+class Sender:
     """Takes what a role says to the hub, in order, in a thread of its own."""
 
-    def __init__(self, line: Line, *, at_once: bool, deadline_s: float = 10.0) -> None:
-        self._line, self._at_once, self._deadline_s = line, at_once, deadline_s
-        self._sender = uuid4().hex
+    def __init__(self, hub: HubConnection, *, at_once: bool, deadline_s: float = 10.0) -> None:
+        self._hub, self._at_once, self._deadline_s = hub, at_once, deadline_s
+        self._id = uuid4().hex
         self._events: list[tuple[float, LoggedEvent]] = []
         self._heartbeat: Heartbeat | None = None
         self._number = self._num_dropped = 0
@@ -136,7 +136,7 @@ class Post:
             self._send()
             return
         if self._sending is None:
-            self._sending = in_thread(self._run, name="post")
+            self._sending = in_thread(self._run, name="send")
         self._something.set()
 
     def _run(self) -> None:
@@ -146,15 +146,15 @@ class Post:
             self._send()
             if self._closing.is_set():
                 return
-            time.sleep(POST_S)
+            time.sleep(SEND_S)
 
     def _send(self) -> None:
-        parcel = self._pack()
-        if parcel is None:
+        upload = self._pack()
+        if upload is None:
             return
-        self._line.ask_raw("unpack", parcel)
+        self._hub.ask_raw("upload", upload)
 
-    def _pack(self) -> Parcel | None:
+    def _pack(self) -> Upload | None:
         with self._lock:
             events, heartbeat = self._events, self._heartbeat
             self._events, self._heartbeat = [], None
@@ -164,31 +164,31 @@ class Post:
         now_s, self._number = time.monotonic(), self._number + 1
         sent = [replace(event, age_s=now_s - at_s) for at_s, event in events]
         if num_dropped:
-            role = self._line.caller.role
+            role = self._hub.caller.role
             sent.append(LoggedEvent(log=role, event="events_dropped", values={"count": num_dropped}, age_s=0.0))
-        return Parcel(sender=self._sender, number=self._number, heartbeat=heartbeat, events=tuple(sent))
+        return Upload(sender=self._id, number=self._number, heartbeat=heartbeat, events=tuple(sent))
 
 
-class Newsstand:
-    """The newest bulletin. The weights that it names are here by the time that it is shown to anyone who loads any."""
+class Subscription:
+    """The newest broadcast. The weights that it names are here by the time that it is shown to anyone who loads any."""
 
-    def __init__(self, line: Line, *, at_once: bool) -> None:
-        self._line, self._at_once = line, at_once
-        self._bulletin: Bulletin | None = None
+    def __init__(self, hub: HubConnection, *, at_once: bool) -> None:
+        self._hub, self._at_once = hub, at_once
+        self._broadcast: Broadcast | None = None
         self._weights: tuple[str, memoryview] | None = None
         self._fetching = False
         """Whether anyone here loads weights at all: the learner publishes them and loads none."""
         self._watching: Future[None] | None = None
         self._closed, self._lock = Signal(), Lock()
 
-    def bulletin(self) -> Bulletin:
+    def broadcast(self) -> Broadcast:
         """What is known at present; the first time it is asked for."""
         raise_failure(self._watching)
-        if self._bulletin is None or self._at_once:
-            self._bulletin = self._line.ask("bulletin", type=Bulletin)
+        if self._broadcast is None or self._at_once:
+            self._broadcast = self._hub.ask("broadcast", type=Broadcast)
         if not self._at_once:
             self._start()
-        return self._bulletin
+        return self._broadcast
 
     def weights(self, version: PolicyVersion) -> memoryview:
         """The weights of a version, verified; `StoreError` where they are damaged or gone."""
@@ -204,7 +204,7 @@ class Newsstand:
         self._closed.set()
 
     def _fetch(self, version: PolicyVersion) -> memoryview:
-        data = self._line.weights(version)
+        data = self._hub.weights(version)
         if sha256(data).hexdigest() != version.sha256:
             raise StoreError(
                 f"the weights of version {version.version} came with another checksum than they were published with",
@@ -215,109 +215,109 @@ class Newsstand:
 
     def _start(self) -> None:
         if self._watching is None:
-            self._watching = in_thread(self._run, name="news")
+            self._watching = in_thread(self._run, name="watch")
 
     def _run(self) -> None:
         while not self._closed.is_set():
             self._look()
 
     def _look(self) -> None:
-        before = self._bulletin
-        found = self._line.watch(before)
+        before = self._broadcast
+        found = self._hub.watch(before)
         version = found.latest
         if self._fetching and version is not None and (before is None or version != before.latest):
             try:
                 self.weights(version)
             except StoreError:
                 # Newer ones have taken its place by now, or it is damaged: whoever loads it hears of that.
-                if self._line.watch(None).latest != version:
+                if self._hub.watch(None).latest != version:
                     return
-        self._bulletin = found
+        self._broadcast = found
 
 
 class HubEpisodes:
     """Trajectories and their pictures, durable on the hub's disk once `add` returns."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, hub: HubConnection) -> None:
+        self._hub = hub
 
     def add(self, trajectory: Trajectory, frames: Mapping[str, bytes]) -> None:
         """Have the hub keep a trajectory; waits for as long as it cannot be reached."""
-        self._line.tell("add", trajectory, dict(frames))
+        self._hub.tell("add", trajectory, dict(frames))
 
     def after(self, seq: int, limit: int) -> list[IndexRow]:
         """Up to `limit` rows behind the cursor, in order."""
-        return self._line.ask("after", seq, limit, type=list[IndexRow])
+        return self._hub.ask("after", seq, limit, type=list[IndexRow])
 
     def read(self, id: str) -> Trajectory:
         """A trajectory, verified."""
-        return self._line.ask("read", id, type=Trajectory)
+        return self._hub.ask("read", id, type=Trajectory)
 
     def count_of(self, version: int, *, worker: str = "", after: int = 0) -> tuple[int, int]:
         """How many episodes a version began, and the cursor to count on from."""
-        return self._line.ask("count_of", version, worker, after, type=tuple[int, int])
+        return self._hub.ask("count_of", version, worker, after, type=tuple[int, int])
 
     def stats(self, after: int = 0) -> StoreStats:
         """Totals over the episodes that were played behind a cursor."""
-        return self._line.ask("stats", after, type=StoreStats)
+        return self._hub.ask("stats", after, type=StoreStats)
 
     def recover(self) -> int:
         """Index whole files that a killed process left without a row."""
-        return self._line.ask("recover", type=int)
+        return self._hub.ask("recover", type=int)
 
     def audit(self) -> Audit:
         """Look at every episode."""
-        return self._line.ask("audit", type=Audit)
+        return self._hub.ask("audit", type=Audit)
 
 
 class HubFrames:
     """Screenshots."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, hub: HubConnection) -> None:
+        self._hub = hub
 
     def put(self, picture: bytes) -> str:
         """Keep a picture; its reference."""
-        return self._line.ask("put_frame", picture, type=str)
+        return self._hub.ask("put_frame", picture, type=str)
 
     def get(self, reference: str) -> bytes:
         """A picture, verified."""
-        return self._line.ask("get_frame", reference, type=bytes)
+        return self._hub.ask("get_frame", reference, type=bytes)
 
 
 class HubWeights:
     """Published policy versions."""
 
-    def __init__(self, line: Line, newsstand: Newsstand) -> None:
-        self._line, self._newsstand = line, newsstand
+    def __init__(self, hub: HubConnection, subscription: Subscription) -> None:
+        self._hub, self._subscription = hub, subscription
 
     def latest(self) -> PolicyVersion | None:
         """The newest version that is known here."""
-        return self._newsstand.bulletin().latest
+        return self._subscription.broadcast().latest
 
     def find(self, version: int) -> PolicyVersion | None:
         """A version that is still kept, by its number."""
-        return self._line.ask("find", version, type=PolicyVersion | None)  # type: ignore[arg-type]
+        return self._hub.ask("find", version, type=PolicyVersion | None)  # type: ignore[arg-type]
 
     def load(self, policy: Policy[Any], version: PolicyVersion) -> None:
         """Put a version's weights into `policy`."""
-        policy.restore(self._newsstand.weights(version), source=f"version {version.version} from the hub")
+        policy.restore(self._subscription.weights(version), source=f"version {version.version} from the hub")
 
     def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
         """Make the policy's weights the newest version."""
-        return self._line.ask("publish", version, policy.dump(), type=PolicyVersion)
+        return self._hub.ask("publish", version, policy.dump(), type=PolicyVersion)
 
 
 class HubHeartbeats:
     """What every role says it is doing. Times on this machine's monotonic clock become those of the hub's."""
 
-    def __init__(self, line: Line, post: Post) -> None:
-        self._post, self._line = post, line
+    def __init__(self, hub: HubConnection, sender: Sender) -> None:
+        self._sender, self._hub = sender, hub
 
     @cached_property
     def _ahead_s(self) -> float:
         """By how much the hub's clock is ahead; nothing where both are one."""
-        return self._line.clock_ahead_s()
+        return self._hub.clock_ahead_s()
 
     def beat(self, heartbeat: Heartbeat) -> None:
         """Replace the role's last heartbeat."""
@@ -325,109 +325,109 @@ class HubHeartbeats:
         if ahead_s:
             since_s, beat_s = heartbeat.since_s + ahead_s, heartbeat.beat_s + ahead_s
             heartbeat = replace(heartbeat, since_s=since_s, beat_s=beat_s)
-        self._post.heartbeat(heartbeat)
+        self._sender.heartbeat(heartbeat)
 
     def last(self, role: str) -> Heartbeat | None:
         """A role's last heartbeat."""
-        return self._line.ask("last", role, type=Heartbeat | None)  # type: ignore[arg-type]
+        return self._hub.ask("last", role, type=Heartbeat | None)  # type: ignore[arg-type]
 
 
 class HubLog:
     """`EventSink` of one log."""
 
-    def __init__(self, post: Post, name: str) -> None:
-        self._post, self._name = post, name
+    def __init__(self, sender: Sender, name: str) -> None:
+        self._sender, self._name = sender, name
 
     def write(self, event: str, **values: Value) -> None:
         """Have an event written, with the time that it is now; non-finite values are left out."""
         kept = {name: value for name, value in values.items() if not isinstance(value, float) or isfinite(value)}
-        self._post.event(self._name, event, kept)
+        self._sender.event(self._name, event, kept)
 
 
 class HubEvents:
     """A log per role."""
 
-    def __init__(self, line: Line, post: Post) -> None:
-        self._line, self._post = line, post
+    def __init__(self, hub: HubConnection, sender: Sender) -> None:
+        self._hub, self._sender = hub, sender
 
     def log(self, role: str) -> HubLog:
         """Where a role writes."""
-        self._line.tell("open_log", role)
-        return HubLog(self._post, role)
+        self._hub.tell("open_log", role)
+        return HubLog(self._sender, role)
 
     def roles(self) -> tuple[str, ...]:
         """The roles that have a log."""
-        return self._line.ask("logs", type=tuple[str, ...])
+        return self._hub.ask("logs", type=tuple[str, ...])
 
     def read(self, role: str) -> list[Event]:
         """All whole events of a role."""
-        return self._line.ask("read_log", role, type=list[Event])
+        return self._hub.ask("read_log", role, type=list[Event])
 
 
 class HubCheckpoints:
     """The learner's state."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, hub: HubConnection) -> None:
+        self._hub = hub
 
     def newest(self) -> Mapping[str, bytes] | None:
         """The newest checkpoint that is whole."""
-        return self._line.ask("newest_checkpoint", type=dict[str, bytes] | None)  # type: ignore[arg-type]
+        return self._hub.ask("newest_checkpoint", type=dict[str, bytes] | None)  # type: ignore[arg-type]
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Save durably."""
-        self._line.tell("write_checkpoint", {name: bytes(data) for name, data in files.items()})
+        self._hub.tell("write_checkpoint", {name: bytes(data) for name, data in files.items()})
 
 
 class HubReports:
     """Evaluation reports."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, hub: HubConnection) -> None:
+        self._hub = hub
 
     def has(self, name: str) -> bool:
         """Whether there is such a report."""
-        return self._line.ask("has_report", name, type=bool)
+        return self._hub.ask("has_report", name, type=bool)
 
     def write(self, name: str, report: msgspec.Struct) -> None:
         """Keep a report."""
-        self._line.tell("write_report", name, msgspec.json.encode(report))
+        self._hub.tell("write_report", name, msgspec.json.encode(report))
 
     def read(self, name: str) -> bytes | None:
         """A report as JSON."""
-        return self._line.ask("read_report", name, type=bytes | None)  # type: ignore[arg-type]
+        return self._hub.ask("read_report", name, type=bytes | None)  # type: ignore[arg-type]
 
     def remove(self, name: str) -> None:
         """Forget a report."""
-        self._line.tell("remove_report", name)
+        self._hub.tell("remove_report", name)
 
 
 class HubBudget:
     """What a run has used."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, hub: HubConnection) -> None:
+        self._hub = hub
 
     def read(self) -> BudgetUsed:
         """What had been used when it was last written."""
-        return self._line.ask("read_budget", type=BudgetUsed)
+        return self._hub.ask("read_budget", type=BudgetUsed)
 
     def write(self, used: BudgetUsed) -> None:
         """Replace it, durably."""
-        self._line.tell("write_budget", used)
+        self._hub.tell("write_budget", used)
 
 
 class HubClaims:
     """The claims of one owner among those of all."""
 
-    def __init__(self, line: Line, owner: str, lifetime_s: float) -> None:
-        self._line, self._owner, self._lifetime_s = line, owner, lifetime_s
-        line.tell("open_claims", owner, lifetime_s)
+    def __init__(self, hub: HubConnection, owner: str, lifetime_s: float) -> None:
+        self._hub, self._owner, self._lifetime_s = hub, owner, lifetime_s
+        hub.tell("open_claims", owner, lifetime_s)
 
     def take(self, version: int, count: int, limit: int) -> list[int]:
         """Claim up to `count` of the `limit` episodes that a version is played for."""
-        return self._line.ask("take_claims", self._owner, self._lifetime_s, (version, count, limit), type=list[int])
+        return self._hub.ask("take_claims", self._owner, self._lifetime_s, (version, count, limit), type=list[int])
 
     def settle(self, number: int) -> None:
         """End one claim, and prolong the others of this owner."""
-        self._line.tell("settle_claim", self._owner, self._lifetime_s, number)
+        self._hub.tell("settle_claim", self._owner, self._lifetime_s, number)

@@ -22,7 +22,7 @@ from ray import ObjectRef
 
 from distrl.errors import StoreError
 from distrl.transport.ray.service import CLAIMS, HubService
-from distrl.transport.ray.wire import Answer, Bulletin, Caller, failed
+from distrl.transport.ray.wire import Answer, Broadcast, Caller, failed
 from distrl.types import PolicyVersion
 
 T = TypeVar("T")
@@ -32,9 +32,9 @@ FILE_THREADS = 8
 LOOK_S = 0.02
 """How often the hub looks whether there is a newer version: the learner may have written it to the folder itself."""
 HOLD_S = 2.0
-"""How long it holds on to who asks for news, where there is none."""
-NEWS_OF_TIME_S = 1.0
-"""How long a bulletin may be behind with the time that the run has been collecting."""
+"""How long it holds on to who watches, where nothing changes."""
+TIME_STEP_S = 1.0
+"""How long a broadcast may be behind with the time that the run has been collecting."""
 
 
 class Hub:
@@ -43,12 +43,12 @@ class Hub:
     def __init__(self, folder: str, metrics: str, keep_versions: int) -> None:
         self._service = self._make_service(Path(folder), Path(metrics), keep_versions)
         self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files")
-        self._news = ThreadPoolExecutor(1, thread_name_prefix="news")
-        """Of its own, so that news waits for no disk that has much to do."""
+        self._watchers = ThreadPoolExecutor(1, thread_name_prefix="watch")
+        """Of its own, so that who watches waits for no disk that has much to do."""
         self._claims = ThreadPoolExecutor(1, thread_name_prefix="claims")
         self._shared: dict[str, ObjectRef[np.ndarray]] = {}
         """Weights in the object store, by checksum: the newest, and version 0 or whatever else was asked for last."""
-        self._bulletin: Bulletin | None = None
+        self._broadcast: Broadcast | None = None
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
@@ -79,19 +79,19 @@ class Hub:
         return b""
 
     async def watch(self, caller: bytes, known: bytes) -> tuple[str, bytes]:
-        """The bulletin, once it is another than the caller knows, or after `HOLD_S`."""
+        """The broadcast, once it is another than the caller knows, or after `HOLD_S`."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look())
-        before = msgspec.msgpack.decode(known, type=Bulletin | None)
+        before = msgspec.msgpack.decode(known, type=Broadcast | None)
         until_s = time.monotonic() + HOLD_S
-        while not _is_news(self._bulletin, before) and time.monotonic() < until_s:
+        while not _is_newer(self._broadcast, before) and time.monotonic() < until_s:
             try:
                 await asyncio.wait_for(asyncio.shield(self._next_change()), until_s - time.monotonic() + LOOK_S)
             except TimeoutError:
                 break
         if self._looking.done():  # the folder cannot be read
-            return await self._in(self._news, lambda: msgspec.msgpack.encode(self._service.bulletin()))
-        return "", msgspec.msgpack.encode(self._bulletin)
+            return await self._in(self._watchers, lambda: msgspec.msgpack.encode(self._service.broadcast()))
+        return "", msgspec.msgpack.encode(self._broadcast)
 
     async def _next_change(self) -> None:
         await self._changed.wait()
@@ -99,9 +99,9 @@ class Hub:
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            found = await loop.run_in_executor(self._news, self._service.bulletin)
-            if found != self._bulletin:
-                self._bulletin = found
+            found = await loop.run_in_executor(self._watchers, self._service.broadcast)
+            if found != self._broadcast:
+                self._broadcast = found
                 self._changed.set()
                 self._changed = asyncio.Event()
             await asyncio.sleep(LOOK_S)
@@ -117,9 +117,9 @@ def _caller(data: bytes) -> Caller:
     return msgspec.msgpack.decode(data, type=Caller)
 
 
-def _is_news(found: Bulletin | None, known: Bulletin | None) -> bool:
+def _is_newer(found: Broadcast | None, known: Broadcast | None) -> bool:
     if found is None:
         return False
     if known is None or found.latest != known.latest:
         return True
-    return found.collected_s - known.collected_s >= NEWS_OF_TIME_S
+    return found.collected_s - known.collected_s >= TIME_STEP_S

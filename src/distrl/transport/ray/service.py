@@ -25,7 +25,7 @@ from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.base import Budget, BudgetUsed, Event
 from distrl.transport.files import FileClaims, FileLayout, FileTransport
-from distrl.transport.ray.wire import Bulletin, Caller, Encoded, Parcel, Superseded
+from distrl.transport.ray.wire import Broadcast, Caller, Encoded, Superseded, Upload
 from distrl.types import PolicyVersion, Trajectory
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
@@ -48,16 +48,16 @@ class HubService:
         self._logs: dict[str, EventLog] = {}
         self._claims: dict[str, FileClaims] = {}
         self._incarnations: dict[str, int] = {}
-        self._unpacked: dict[str, int] = {}
-        """The number of the last parcel of each sender."""
+        self._uploaded: dict[str, int] = {}
+        """The number of the last upload of each sender."""
         self._lock = Lock()
 
     def answer(self, caller: Caller, name: str, request: bytes) -> bytes:
         """Carry a call out, if the caller is who it says it is."""
         if name not in ANYBODY:
             self._refuse_superseded(caller)
-        if name == "unpack":
-            self._unpack(request)
+        if name == "upload":
+            self._upload(request)
             return b""
         return CALLS.call(self, name, request)
 
@@ -127,9 +127,9 @@ class HubService:
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
-    def bulletin(self) -> Bulletin:
+    def broadcast(self) -> Broadcast:
         """What all roles have to know at any time."""
-        return Bulletin(latest=self._weights.latest(), collected_s=self._budget.read().collect_s)
+        return Broadcast(latest=self._weights.latest(), collected_s=self._budget.read().collect_s)
 
     def find(self, version: int) -> PolicyVersion | None:
         """A version that is still kept."""
@@ -145,18 +145,18 @@ class HubService:
 
     # --- what roles say -----------------------------------------------------------------------------------------------
 
-    def _unpack(self, request: bytes) -> None:
-        parcel = PARCELS.decode(request)
+    def _upload(self, request: bytes) -> None:
+        upload = UPLOADS.decode(request)
         with self._lock:
-            if self._unpacked.get(parcel.sender, 0) >= parcel.number:
+            if self._uploaded.get(upload.sender, 0) >= upload.number:
                 return
-            for event in parcel.events:
+            for event in upload.events:
                 # As of when it was, on this machine's clock. Values that a JSON line cannot hold are left out there.
                 values = {**event.values, "time_s": round(time.time() - event.age_s, 3)}
                 self._log(event.log).write(event.event, **values)
-            self._unpacked[parcel.sender] = parcel.number
-        if parcel.heartbeat is not None:
-            self.beat(parcel.heartbeat)
+            self._uploaded[upload.sender] = upload.number
+        if upload.heartbeat is not None:
+            self.beat(upload.heartbeat)
 
     def beat(self, heartbeat: Heartbeat) -> None:
         """Replace a role's last heartbeat."""
@@ -271,7 +271,7 @@ class HubService:
 
 
 CALLS = Encoded(HubService, but="answer")
-PARCELS = msgspec.msgpack.Decoder(Parcel)
+UPLOADS = msgspec.msgpack.Decoder(Upload)
 CLAIMS = frozenset({"open_claims", "take_claims", "settle_claim", "forget_claims"})
 """Calls that have to come from one thread: SQLite's connections belong to one."""
 

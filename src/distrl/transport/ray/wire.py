@@ -58,18 +58,18 @@ class LoggedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """How long ago it was when it was sent: clocks of two machines differ."""
 
 
-class Parcel(msgspec.Struct, frozen=True, kw_only=True):
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
     """What a role has said since the last one."""
 
     sender: str
     """Told apart from all others."""
     number: int
-    """Counts up, so that a parcel which is sent twice is unpacked once."""
+    """Counts up, so that an upload which is sent twice counts once."""
     heartbeat: Heartbeat | None
     events: tuple[LoggedEvent, ...]
 
 
-class Bulletin(msgspec.Struct, frozen=True, kw_only=True):
+class Broadcast(msgspec.Struct, frozen=True, kw_only=True):
     """What all roles have to know at any time."""
 
     latest: PolicyVersion | None

@@ -1,4 +1,4 @@
-"""A role's line to the hub: calls that are repeated until they are answered.
+"""A role's connection to the hub: calls that are repeated until they are answered.
 
 A hub that is killed, that is cut off or that is being started again does not answer for a while. A call then waits, as it
 would for a disk that hangs; whoever may not wait for that long has it done beside its own loop, with a deadline of its own.
@@ -17,7 +17,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError
 
 from distrl.transport.ray.service import boot_id
-from distrl.transport.ray.wire import Answer, Bulletin, Caller, opened
+from distrl.transport.ray.wire import Answer, Broadcast, Caller, opened
 from distrl.types import PolicyVersion
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ FETCH_S = 60.0
 """How long weights may take from one node to another."""
 
 
-class Line:
+class HubConnection:
     """Calls the hub in the name of one incarnation of a role. Safe to share between threads."""
 
     def __init__(self, hub: ActorHandle[Any], caller: Caller, *, closed: Callable[[], bool] = lambda: False) -> None:
@@ -52,11 +52,11 @@ class Line:
         answer: Answer = self._repeat(lambda: self._hub.call.remote(self._name, name, request))
         return opened(answer)
 
-    def watch(self, known: Bulletin | None) -> Bulletin:
-        """The hub's bulletin, once there is another than is known or after a moment."""
+    def watch(self, known: Broadcast | None) -> Broadcast:
+        """The hub's broadcast, once there is another than is known or after a moment."""
         data = msgspec.msgpack.encode(known)
         answer: Answer = self._repeat(lambda: self._hub.watch.remote(self._name, data))
-        return msgspec.msgpack.decode(opened(answer), type=Bulletin)
+        return msgspec.msgpack.decode(opened(answer), type=Broadcast)
 
     def weights(self, version: PolicyVersion) -> memoryview:
         """The weights of a version, in this node's shared memory."""

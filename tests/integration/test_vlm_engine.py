@@ -287,3 +287,11 @@ def test_too_little_memory_gives_the_cache_back(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(policy._generate, FastGenerate)
     assert policy._generate.cache is None
     assert len(policy.decide([seen()], temperature=0.0, generator=torch.Generator())) == 1
+
+
+def test_float8_where_there_is_none_is_told_and_changes_nothing() -> None:
+    plain, told = (tiny_vlm("qwen2.5-vl", generate=FastGenerate(), fp8=how) for how in ("none", "all"))
+    assert not plain.notices
+    (notice,) = told.notices
+    assert 'policy.vlm.fp8 = "all" has no effect here' in notice
+    assert alone(plain, mixed_screens()) == alone(told, mixed_screens())

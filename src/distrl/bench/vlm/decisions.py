@@ -33,6 +33,7 @@ from distrl.policies.vlm.fast_vision import FastVision
 from distrl.policies.vlm.image_processor import UnpaddedInputs
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.packed import Image, pack
+from distrl.policies.vlm.rows import has_fp8
 from distrl.policies.vlm.tokens import Vocabulary, token_logp
 
 Fp8 = Literal["none", "tower", "all"]
@@ -83,7 +84,9 @@ def decide_all(setting: VlmSetting, batches: tuple[int, ...], rate: float) -> De
     logprob, stock_logprob = logprob_difference(model, setting), _stock_difference(model, setting)
     log_progress("decisions in float8")
     tower, all_ = ([_fp8_decisions(model, batch, setting, how) for batch in batches] for how in FP8)
-    fp8_logprob = [logprob_difference(model, setting, fp8=how) for how in FP8] if has_fp8(setting) else None
+    fp8_logprob = (
+        [logprob_difference(model, setting, fp8=how) for how in FP8] if has_fp8(torch.device(setting.device)) else None
+    )
     log_progress("decisions with adapters, separate and merged")
     adapted = add_trained_adapters(model)
     merging = AdapterMerger(adapted)
@@ -147,13 +150,8 @@ def _merged_decisions(model: Any, merging: AdapterMerger, batch: int, setting: V
     return batch / ours_s
 
 
-def has_fp8(setting: VlmSetting) -> bool:
-    """Whether this machine multiplies matrices in float8."""
-    return setting.device == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
-
-
 def _fp8_decisions(model: Any, batch: int, setting: VlmSetting, how: Fp8) -> float | None:
-    if not has_fp8(setting):
+    if not has_fp8(torch.device(setting.device)):
         return None
     return batch / seconds(FastAnswers(model, prompts(model, batch), fp8=how).answer, setting)
 

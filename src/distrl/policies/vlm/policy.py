@@ -34,6 +34,7 @@ from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.packed import Image as ImageOnDevice
 from distrl.policies.vlm.packed import ImageFeatures, Packed, feature_bytes, image_features, pack
 from distrl.policies.vlm.prompt import Encoded, Prompter
+from distrl.policies.vlm.rows import has_fp8
 from distrl.policies.vlm.scoring import MicroBatch, Scorer
 from distrl.policies.vlm.tokens import Answer, Inputs, on_device, pack_rows, pad, vocabulary_of
 from distrl.types import Action, Decision, Observation
@@ -69,6 +70,10 @@ class VlmPolicy:
         # Those of a tower that is trained would be wrong after the next update.
         self._features = ImageFeatures(feature_bytes(self.device) if config.lora_rank else 0.0)
         self._generate = generate or _choose_generate(config, self.network, self.device)
+        if config.fp8 != "none" and not (isinstance(self._generate, FastGenerate) and _can_fp8(config, self.device)):
+            self.notices.append(
+                f'policy.vlm.fp8 = "{config.fp8}" has no effect here: it needs the fast path, frozen bfloat16 weights (lora_rank above 0) and a GPU with float8 (Ada, Hopper or newer)'
+            )
         self._vision: FastVision | None = None
         self._asked: dict[int, Observation] = {}
         self._merger = AdapterMerger(self.network) if config.merge and config.lora_rank else None
@@ -89,7 +94,9 @@ class VlmPolicy:
         slow_down = speed_up(self.network.base)
         self.network.eval()
         if computes_vision(self.network.base):
-            self._vision = FastVision(self.network.base.model.visual, fp8=self.config.fp8 != "none")
+            self._vision = FastVision(
+                self.network.base.model.visual, fp8=self.config.fp8 != "none" and has_fp8(self.device)
+            )
         try:
             with torch.no_grad(), vlm_oom_errors("decide_batch", 1), precision(self.config, self.device):
                 fast.open(self.network, self.vocabulary, slots=1, answer_tokens=2)
@@ -346,9 +353,14 @@ class VlmPolicy:
         weights_file.restore(self.weights(), data, source=source, expected=expected)
 
 
+def _can_fp8(config: VlmConfig, device: torch.device) -> bool:
+    """Whether frozen weights can be in float8: trained ones would change under their copies."""
+    return has_fp8(device) and config.lora_rank > 0 and compute_dtype(config, device) == torch.bfloat16
+
+
 def _choose_generate(config: VlmConfig, network: VlmNetwork, device: torch.device) -> Generate | FastGenerate:
     """The fast path on a GPU, for a supported model whose weights have the dtype that it computes with."""
     same_dtype = weights_dtype(config, device) == compute_dtype(config, device)
     if config.fast and device.type == "cuda" and same_dtype and supports(network.base):
-        return FastGenerate(fp8=config.fp8 == "all")
+        return FastGenerate(fp8=config.fp8 == "all" and _can_fp8(config, device))
     return generate

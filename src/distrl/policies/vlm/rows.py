@@ -45,6 +45,11 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     place_N: Tensor
 
 
+def has_fp8(device: torch.device) -> bool:
+    """Whether this device multiplies matrices in float8."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+
+
 @cache
 def _triton() -> Any:
     from distrl.policies.vlm import triton_kernels

@@ -95,7 +95,7 @@ class VlmPolicy:
         self.network.eval()
         if computes_vision(self.network.base):
             self._vision = FastVision(
-                self.network.base.model.visual, fp8=self.config.fp8 != "none" and has_fp8(self.device)
+                self.network.base.model.visual, fp8=self.config.fp8 != "none" and _can_fp8(self.config, self.device)
             )
         try:
             with torch.no_grad(), vlm_oom_errors("decide_batch", 1), precision(self.config, self.device):

@@ -183,7 +183,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     return found
 
 
-def wrong_words(action: argparse.Action, folder: Path) -> Iterable[str]:
+def wrong_words(name: str, action: argparse.Action, folder: Path) -> Iterable[str]:
     """Texts that do not fit an argument."""
     if action.choices:
         return ("zzz", "", str(next(iter(action.choices))).upper(), HUGE, LONG)
@@ -192,6 +192,8 @@ def wrong_words(action: argparse.Action, folder: Path) -> Iterable[str]:
     if action.type is not Path:
         return (*NUMBERS, "-1", HUGE, f"-{HUGE}", "1" * 5000, *(() if action.dest in FRACTIONS else ("1.5",)))
     there, *others = paths(folder)
+    if name == "view" and action.dest == "run":  # it shows any folder, and waits for runs in an empty one
+        return [path for path in others if not Path(path).is_dir() or (Path(path) / "config.toml").exists()]
     if action.dest in WRITTEN:
         return (str(folder / "binary" / "below"), str(folder / LONG))
     return others if action.dest == "root" else (there, *others)  # one of the others would be a run in it
@@ -205,7 +207,7 @@ def wrong_arguments(name: str, parser: argparse.ArgumentParser, right: list[str]
     rest = right[len(words) :]
     made = [[*words, *rest, "zzz", "zzz", "zzz"]]
     for place, action in enumerate(positional):
-        values = wrong_words(action, folder)
+        values = wrong_words(name, action, folder)
         made += [[*words[:place], value, *words[place + 1 :], *rest] for value in values]
         if action.nargs is None:
             made.append([*words[:place], *rest])
@@ -213,7 +215,7 @@ def wrong_arguments(name: str, parser: argparse.ArgumentParser, right: list[str]
         flag = action.option_strings[-1]
         if f"{name} {flag}" in NOT_REFUSED:
             continue
-        values = wrong_words(action, folder) if action.nargs != 0 else ("x", LONG)
+        values = wrong_words(name, action, folder) if action.nargs != 0 else ("x", LONG)
         made += [[*right, f"{flag}={value}"] for value in values]
         made += [[*right, flag]] if action.nargs != 0 else []
     return [[*name.split(), *each] for each in made]

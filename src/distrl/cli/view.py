@@ -31,7 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--json", action="store_true", help="print the address as one JSON object")
-    parser.add_argument("--socket", type=int, help=argparse.SUPPRESS)
+    inherited = whole_number("--socket", 0, 1_000_000, 3)  # how `distrl train` hands its own over
+    parser.add_argument("--socket", type=inherited, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:

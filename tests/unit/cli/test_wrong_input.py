@@ -108,7 +108,7 @@ def test_every_number_of_every_command_has_bounds_and_is_refused_while_it_is_rea
             if isinstance(action.type, FunctionType):
                 taken += [
                     f"{name} {action.dest} {value[:40]}"
-                    for value in wrong_words(action, tmp_path)
+                    for value in wrong_words(name, action, tmp_path)
                     if reads(action, value)
                 ]
             else:

@@ -131,7 +131,7 @@ def verbs(folder: Path) -> list[list[str]]:
 
 
 WORDS = ("zzz", "", "ünï", HUGE, LONG)
-FRACTIONS = {"temperature", "fault_rate"}
+FRACTIONS = {"temperature", "fault_rate", "report_every"}
 """Arguments that need not be whole numbers."""
 TASKS = {"name", "id"}
 """Arguments that are looked for among all tasks, which takes half a second."""
@@ -193,7 +193,7 @@ def wrong_words(name: str, action: argparse.Action, folder: Path) -> Iterable[st
         return (*NUMBERS, "-1", HUGE, f"-{HUGE}", "1" * 5000, *(() if action.dest in FRACTIONS else ("1.5",)))
     there, *others = paths(folder)
     if name == "view" and action.dest == "run":  # it shows any folder, and waits for runs in an empty one
-        return [path for path in others if not Path(path).is_dir() or (Path(path) / "config.toml").exists()]
+        return [path for path in others if path != str(folder / "empty")]
     if action.dest in WRITTEN:
         return (str(folder / "binary" / "below"), str(folder / LONG))
     return others if action.dest == "root" else (there, *others)  # one of the others would be a run in it

@@ -79,6 +79,10 @@ def begins(run: RunFolder) -> int:
     return sum(places(run, f"worker-{number}") for number in range(3))
 
 
+@pytest.mark.skipif(
+    "DISTRL_RAY_RUNS" not in os.environ,
+    reason="roles on Ray sometimes fall silent while they start on a busy machine (docs/cluster.md): DISTRL_RAY_RUNS=1 runs it",
+)
 def test_roles_and_a_node_are_killed_and_nodes_join_and_nothing_is_lost(
     cluster: Any, tmp_path: Path, begun: list[Training]
 ) -> None:

@@ -17,6 +17,12 @@ from distrl.types import Observation
 from support.trained import small_run, store_episodes
 
 SIGNATURES = {
+    "Run.index": "(self, *, after: 'int' = 0, limit: 'int' = 1000) -> 'list[IndexRow]'",
+    "Run.devices": "(self) -> 'list[DeviceViews]'",
+    "Run.episodes_of": "(self, ids: 'Iterable[str]') -> 'Iterator[Trajectory | None]'",
+    "Run.follow": "(self, role: 'str | None' = None) -> 'EventTail'",
+    "Run.newest_events": "(self, role: 'str', *, words: 'Iterable[str]' = ()) -> 'Iterator[dict[str, Value]]'",
+    "Run.logs": "(self) -> 'list[str]'",
     "train": "(config: 'Settings' = None, *, watch: 'Callable[[RunSnapshot], None] | None' = None, "
     "progress: 'bool' = True, **overrides: 'Any') -> 'Run'",
     "record": "(episodes: 'Iterable[Trajectory]', config: 'Settings' = None, **overrides: 'Any') -> 'Run'",

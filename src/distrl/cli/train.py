@@ -238,8 +238,9 @@ def refuse_finished(folder: RunFolder, config: Config) -> None:
 
     refuse_pruned(folder)
     summary, spent = read_summary(folder), FileBudget(folder.budget).read()
-    published = (folder.weights / "latest.json").exists()  # or this session publishes what its checkpoint holds
-    if published and summary is not None and summary.is_whole and is_over(config.run, spent, summary.episodes):
+    # Where the published weights are gone, another session publishes what the checkpoint holds.
+    gone = not (folder.weights / "latest.json").exists() and any(folder.checkpoints.glob("[0-9]*"))
+    if not gone and summary is not None and summary.is_whole and is_over(config.run, spent, summary.episodes):
         raise UsageError(
             f"{folder.path} is finished: {summary.episodes} episodes",
             expected="a run that was stopped, or a larger budget",

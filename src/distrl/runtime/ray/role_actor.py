@@ -20,7 +20,7 @@ import ray
 from ray.actor import ActorHandle
 
 from distrl.config.schema import Config
-from distrl.errors import DistrlError
+from distrl.errors import DistrlError, raised_as
 from distrl.runtime.base import RoleContext
 from distrl.runtime.ray.cluster import code_version
 from distrl.runtime.ray.node_spools import NodeSpools
@@ -28,7 +28,6 @@ from distrl.runtime.role import PREDECESSOR_S, WarningLog, run_role
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import HeartbeatWriter
-from distrl.threads import in_thread
 from distrl.transport.base import EventSink, Transport
 from distrl.transport.ray.client import HubTransport
 from distrl.transport.ray.connection import HubConnection
@@ -93,7 +92,15 @@ class RoleActor:
 
     def run(self) -> bytes:
         """Do the role's work until it should end; how it has ended."""
-        return msgspec.msgpack.encode(_end_by(in_thread(self._run, name=self._order.name).exception()))
+        try:
+            with raised_as(_Ended):
+                self._run()
+            end = End()
+        except _Ended as ended:
+            end = ended.end
+        except DistrlError as error:
+            end = End(code=error.exit_code, reason=str(error))
+        return msgspec.msgpack.encode(end)
 
     def _run(self) -> None:
         order = self._order
@@ -147,13 +154,11 @@ def _own_node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def _end_by(error: BaseException | None) -> End:
-    """How a role has ended by what it raised; of a bug, its owner has to see where."""
-    match error:
-        case None:
-            return End()
-        case DistrlError():
-            return End(code=error.exit_code, reason=str(error))
-        case SystemExit():
-            return End(code=error.code if isinstance(error.code, int) else 0)
-    return End(code=1, trace="".join(traceback.format_exception(error)))
+class _Ended(DistrlError):
+    """A role raised what is no `DistrlError`: it was asked to exit, or it is a bug, and its owner has to see where."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error) or type(error).__name__)
+        trace = "".join(traceback.format_exception(error))
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 0
+        self.end = End(code=code) if isinstance(error, SystemExit) else End(code=1, trace=trace)

@@ -317,7 +317,7 @@ def flip(path: Path) -> None:
         (damage_pointer, "latest.json is damaged"),
         (damage_checkpoint, "checksum"),
         (empty_checkpoint, "damaged"),
-        (forget_weights, "no weights yet"),
+        (forget_weights, "has no published weights"),
     ],
 )
 def test_a_run_that_came_to_harm_is_not_evaluated(

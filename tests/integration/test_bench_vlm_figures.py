@@ -63,7 +63,7 @@ def test_a_quick_look_gives_every_figure_and_measures_as_the_roles_compute(
     assert found.keys() >= PROMISED
     (row,) = found["by_batch"]
     speeds = [value for name, value in (*found.items(), *row.items()) if name.endswith("_per_s")]
-    assert len(speeds) == 7 + 5
+    assert len(speeds) == 14
     assert min(speeds) > 0
     assert row["decisions_per_s"] == found["decisions_per_s"]
     # In float32 no figure has rounding to hide behind.

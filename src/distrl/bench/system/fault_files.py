@@ -85,9 +85,13 @@ def _add_rare_files(run: Path) -> None:
     (run / "tensorboard" / "learner" / "events.out.tfevents.1").write_bytes(bytes(range(200)))
 
 
+FOR_PEOPLE = ("report.html", "heartbeats/*.screens", "logs/view.out")
+"""Files for people to look at, which no verb of the matrix reads."""
+
+
 def unlisted(run: Path) -> list[str]:
     """Files of a run folder that the matrix does not damage."""
-    listed = {path for file in FILES for path in run.glob(file.file)}
+    listed = {path for name in (*(file.file for file in FILES), *FOR_PEOPLE) for path in run.glob(name)}
     return sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and path not in listed)
 
 

@@ -282,7 +282,7 @@ def test_what_is_new_joins_and_gets_a_lane_and_errors_are_told_once() -> None:
         keeping = asyncio.create_task(following.keep(pool, lane, stopping, grown.append))
         there = ["b", "c", "d", "e", "f"]
         for _ in range(500):
-            if len(pool) == 4:
+            if len(pool) == 4 and len(played) == 3:  # joined, and its lane has begun
                 break
             await asyncio.sleep(0.01)
         assert set(by_name(pool)) == {"a", "b", "c", "d"}  # as many as may be there

@@ -133,8 +133,9 @@ def test_a_suite_whose_hindsight_hangs_costs_that_relabelling_alone(tmp_path: Pa
     worker = asyncio.run(play(parts, lambda worker: worker.counts.episodes >= 10 and worker.counts.unrelabelled > 0))
     leaving.set()
     assert {event["why"] for event in told(tmp_path)} == {"hindsight took over 0.2 s"}
-    assert worker.counts.unrelabelled == len(hung) >= 1
-    assert {event["id"] for event in told(tmp_path)} == set(hung) <= {one.id for one in kept_by(parts)}, "it is stored"
+    late = {event["id"] for event in told(tmp_path)}  # on a busy machine more than those that hang
+    assert worker.counts.unrelabelled == len(late) >= len(hung) >= 1
+    assert set(hung) <= late <= {one.id for one in kept_by(parts)}, "it is stored"
     assert any(one.source == "hindsight" for one in kept_by(parts)), "and others are relabelled"
 
 

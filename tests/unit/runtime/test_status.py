@@ -266,7 +266,7 @@ def test_where_heartbeats_are_rarer_a_healthy_role_is_not_called_silent(tmp_path
     heartbeat = FileHeartbeats(run.heartbeats).last("worker-0")
     assert heartbeat is not None
     lock = take(run.lock("worker-0"), wait_s=0.0, what="it")
-    for damaged, silent_s, note in ((False, 6.5, ""), (False, 6.7, "silent for 7 s"), (True, 6.5, "silent for 6 s")):
+    for damaged, silent_s, note in ((False, 6.4, ""), (False, 6.8, "silent for 7 s"), (True, 6.4, "silent for 6 s")):
         if damaged:
             run.config_file.write_bytes(b"\xff")
         (role,) = read_status(run, now_s=0.0, clock=lambda s=silent_s: heartbeat.beat_s + s).roles  # type: ignore[misc]

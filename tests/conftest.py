@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("support.transport_contract")
 settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("distrl")
+# Some virtual machines advertise AMX and end the process that uses it (SIGILL); `distrl doctor` tells. Read when torch is loaded.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 DEADLINE_S = 600
 LONGEST = (

@@ -81,6 +81,7 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("python", "install Python 3.11 or newer", _python)
     yield attempt("packages", install, _packages)
     yield attempt("torch", install, _torch)
+    yield attempt("bfloat16 on the CPU", install, _bfloat16)
     yield attempt("vlm packages", install, _vlm_packages)
     yield attempt("cores and memory", f"use a machine with {ENOUGH_MEMORY_GB:g} GB or more", _machine)
     yield attempt("disk", f"free some space, or {ELSEWHERE}", lambda: _disk(root))
@@ -136,6 +137,17 @@ def _torch() -> str:
         lines = done.stderr.strip().splitlines()
         raise UnfitError(lines[-1] if lines else f"ended with {done.returncode}")
     return done.stdout.strip()
+
+
+def _bfloat16() -> str:
+    """No failure where it is not to be had: only a language model that is asked to compute so on the CPU needs it."""
+    from distrl.runtime.placement import BFLOAT16_FIX, computes_bfloat16
+
+    if find_spec("torch") is None:
+        return "not tried without torch"
+    if computes_bfloat16():
+        return "multiplies"
+    return f"a process that multiplies such matrices dies; policy.vlm.dtype = bfloat16 on the CPU needs {BFLOAT16_FIX}"
 
 
 def _machine() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from distrl.config.schema import Config
@@ -9,6 +11,10 @@ from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
+
+BFLOAT16 = "import torch; a = torch.ones(128, 128, dtype=torch.bfloat16); assert float(torch.nn.functional.linear(a, a)[0, 0]) == 128"
+BFLOAT16_TIMEOUT_S = 120.0
+BFLOAT16_FIX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment"
 
 
 def torch_device(name: str, *, key: str) -> torch.device:
@@ -34,6 +40,29 @@ def check_devices(config: Config) -> None:
         fix = " ".join(f"--{key} cpu" for key in missing)
         small = ", or configs/pixel-small.toml, which shows the pixel policy at work on a CPU and learns nothing"
         raise _missing(missing, fix + small * (config.policy.kind == "pixel"))
+    if config.policy.kind == "vlm" and config.policy.vlm.dtype == "bfloat16" and not _only_gpus(config):
+        _check_bfloat16()
+
+
+def computes_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 matrices: some virtual machines advertise AMX and end the process (SIGILL) that uses it."""
+    done = subprocess.run(
+        [sys.executable, "-c", BFLOAT16], capture_output=True, timeout=BFLOAT16_TIMEOUT_S, check=False
+    )
+    return done.returncode == 0
+
+
+def _check_bfloat16() -> None:
+    if not computes_bfloat16():
+        raise ConfigError(
+            "policy.vlm.dtype = bfloat16, and a process that multiplies bfloat16 matrices on this CPU dies",
+            expected="a CPU that can do what it advertises",
+            fix=f"--policy.vlm.dtype float32, or {BFLOAT16_FIX}",
+        )
+
+
+def _only_gpus(config: Config) -> bool:
+    return all(name.startswith("cuda") or (name == "auto" and _num_gpus()) for name in _places(config).values())
 
 
 def placement_notices(config: Config) -> list[str]:

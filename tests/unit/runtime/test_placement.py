@@ -13,6 +13,7 @@ from distrl.config.load import load_config
 from distrl.errors import ConfigError
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.policies.pointer.policy import PointerPolicy
+from distrl.runtime import placement
 from distrl.runtime.factory import make_frame_cache, make_policy
 from distrl.runtime.placement import check_devices, placement_notices, torch_device, uses_gpu
 from distrl.runtime.resume import adopt
@@ -35,6 +36,22 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_setting_and_the_fix(name: s
         check_devices(config)
     assert caught.value.exit_code == 2
     assert f"--{key} cpu" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("probe", "refused"), [("import os; os.kill(os.getpid(), 4)", True), (placement.BFLOAT16, False)]
+)
+def test_a_cpu_that_dies_of_bfloat16_is_refused_with_the_fix(
+    probe: str, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "BFLOAT16", probe)  # the second runs under the limit that tests/conftest.py sets
+    config = load_config(None, {**TEXT_MODEL, "policy.device": "cpu", "policy.vlm.dtype": "bfloat16"})
+    if refused:
+        with pytest.raises(ConfigError, match=r"policy\.vlm\.dtype = bfloat16, and a process .* dies") as caught:
+            check_devices(config)
+        assert "--policy.vlm.dtype float32, or ONEDNN_MAX_CPU_ISA=" in caught.value.fix
+    else:
+        check_devices(config)
 
 
 @no_gpu

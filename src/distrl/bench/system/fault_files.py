@@ -8,7 +8,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -43,6 +45,8 @@ SETTINGS: dict[str, Value] = {
     "evaluation.every_s": 0,
     "runtime.heartbeat_s": 0.1,
 }
+AT_ONCE = 2
+"""Verbs that are run at the same time, each on a copy of its own."""
 TRAIN_S = 240.0
 """Longest wait for the tiny run."""
 
@@ -110,6 +114,9 @@ def find(run: Path, file: RunFile) -> Path:
 
 def damage_file(path: Path, damage: Damage, *, fan: bool = False) -> None:
     """Break one file; `fan`: its folder stays writable."""
+    if damage == "missing":
+        path.unlink(missing_ok=True)  # it may be one that another damage takes away too
+        return
     content = path.read_bytes()
     match damage:
         case "truncated":
@@ -208,7 +215,7 @@ def read_damaged(copy: Path, case: FileCase) -> Tried:
     broken = find(copy, case.file)
     whole = {path: path.read_bytes() for path in (broken, *(copy / name for name in case.file.without))}
     try:
-        _damage(copy, case.file, case.damage)
+        _damage(copy, case.file, broken, case.damage)
         hurt = listing(copy)
         ended = run_verb(words_of(case.verb, copy), LIMIT_S[case.verb], powerless=case.damage == "read-only")
         now = listing(copy)
@@ -223,6 +230,20 @@ def read_damaged(copy: Path, case: FileCase) -> Tried:
             broken.unlink()
 
 
+def read_all(base: Path, root: Path, cases: Sequence[FileCase]) -> list[Tried]:
+    """Try verbs that only read, in `AT_ONCE` copies of a run at the same time; in the order of the cases."""
+    # Each alone in its folder, for `runs list`.
+    copies = [Path(shutil.copytree(base, root / str(number) / "copy")) for number in range(AT_ONCE)]
+    shares = [cases[number::AT_ONCE] for number in range(AT_ONCE)]
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool:
+        found = list(pool.map(_read_share, copies, shares))
+    return [found[number % AT_ONCE][number // AT_ONCE] for number in range(len(cases))]
+
+
+def _read_share(copy: Path, cases: Sequence[FileCase]) -> list[Tried]:
+    return [read_damaged(copy, case) for case in cases]
+
+
 def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Tried:
     """Resume a copy of the run in which all these files are damaged."""
     shutil.copytree(base.path, copy)
@@ -230,8 +251,8 @@ def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage
         for file in files:
             _put(copy, file)
         broken, before = [find(copy, file) for file in files], listing(copy)
-        for file in files:
-            _damage(copy, file, damage)
+        for file, path in zip(files, broken, strict=True):
+            _damage(copy, file, path, damage)
         words = words_of("resume", copy, episodes=num_episodes(base) + 4)
         ended = run_verb(words, LIMIT_S["resume"], powerless=damage == "read-only")
         return Tried(ended=ended, lost=_lost(before, listing(copy), broken))
@@ -246,10 +267,10 @@ def _put(copy: Path, file: RunFile) -> None:
         (copy / file.file).write_bytes(file.content)
 
 
-def _damage(copy: Path, file: RunFile, damage: Damage) -> None:
+def _damage(copy: Path, file: RunFile, path: Path, damage: Damage) -> None:
     for name in file.without:
         (copy / name).unlink(missing_ok=True)
-    damage_file(find(copy, file), damage, fan=file.fan)
+    damage_file(path, damage, fan=file.fan)
 
 
 def _lost(before: Listing, now: Listing, broken: Sequence[Path]) -> int:

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -19,7 +20,7 @@ from distrl.bench.system.fault_cases import FILES, Damage, FileCase, RunFile
 from distrl.bench.system.fault_verbs import LIMIT_S, Ended, run_verb, words_of
 from distrl.errors import DistrlError
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.run_folder import RunFolder, held
 from distrl.runtime.summary import Summary
 from distrl.types import Value
 
@@ -47,6 +48,8 @@ SETTINGS: dict[str, Value] = {
 }
 AT_ONCE = 2
 """Verbs that are run at the same time, each on a copy of its own."""
+ROLES_END_S = 60.0
+"""How long roles may take to end after their supervisor."""
 TRAIN_S = 240.0
 """Longest wait for the tiny run."""
 
@@ -255,10 +258,22 @@ def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage
             _damage(copy, file, path, damage)
         words = words_of("resume", copy, episodes=num_episodes(base) + 4)
         ended = run_verb(words, LIMIT_S["resume"], powerless=damage == "read-only")
+        _await_roles(RunFolder(copy))
         return Tried(ended=ended, lost=_lost(before, listing(copy), broken))
     finally:
         restore_permissions(copy)
         shutil.rmtree(copy)
+
+
+def _await_roles(run: RunFolder) -> None:
+    """Wait until the roles of a session are gone: one that took too long was killed, and they notice that and end."""
+    until_s = time.monotonic() + ROLES_END_S
+    while time.monotonic() < until_s and any(map(_is_held, run.heartbeats.glob("*.lock"))):
+        time.sleep(0.1)
+
+
+def _is_held(lock: Path) -> bool:
+    return lock.is_file() and held(lock)
 
 
 def _put(copy: Path, file: RunFile) -> None:

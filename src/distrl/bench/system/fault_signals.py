@@ -222,7 +222,10 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 def _hit_role(sessions: Sessions, case: SignalCase) -> Signalled:
     role = ROLES[case.role]
     _await_phase(sessions, role, case.phase)
-    if case.phase == "starting" and case.signal not in (*ENDS_ROLES, "STOP"):  # from its first heartbeat on, it ignores them
+    if case.phase == "starting" and case.signal not in (
+        *ENDS_ROLES,
+        "STOP",
+    ):  # from its first heartbeat on, it ignores them
         sessions.until(lambda: sessions.beat(role) is not None, f"a heartbeat of the {role}")
     pid, deaths, named_s = sessions.started()[role], sessions.deaths(role), None
     if _has_ended(sessions, role) or not _send(pid, 0):

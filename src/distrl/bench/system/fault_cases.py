@@ -154,7 +154,7 @@ FILES: tuple[RunFile, ...] = (
         file="weights/v*.safetensors",
         what="the newest version's weights",
         refused={**PLAYERS, "runs prune": ("folder", "missing"), "resume": ("read-only",)},
-        replaced=BROKEN,
+        replaced=GONE,
     ),
     RunFile(file="checkpoints/*/manifest.json", what=f"{CHECKPOINT} checksums"),
     RunFile(file="checkpoints/*/state.json", what=f"{CHECKPOINT} counters"),

@@ -368,8 +368,9 @@ def await_named(sessions: Sessions, role: str) -> float:
 
 
 def _as_from_a_shell() -> None:
-    """A bench that `nohup` started hands on that SIGHUP is ignored, and a supervisor that finds that keeps to it."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    """A bench that `nohup` or `&` started hands on which signals are ignored, and a supervisor that finds that keeps to it."""
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes on purpose: nobody looks at what they leave
 
 

@@ -6,7 +6,8 @@ cases is in `fault_files`, `fault_signals` and `fault_surroundings`.
 
 from __future__ import annotations
 
-from itertools import product
+from collections import Counter
+from itertools import cycle, islice, product
 from typing import Literal
 
 import msgspec
@@ -185,23 +186,24 @@ FILES: tuple[RunFile, ...] = (
 )
 
 
+QUICK_DAMAGES = 2
+"""Damages of each file that `--quick` reads."""
+
+
 def file_cases() -> list[FileCase]:
     """Every file with every damage under every verb."""
     return [FileCase(file=file, damage=damage, verb=verb) for file, damage, verb in product(FILES, DAMAGES, VERBS)]
 
 
 def quick_reads() -> list[FileCase]:
-    """Every file with every damage, under one of the verbs that mind the file; where none does, under a quick one."""
-    return [
-        FileCase(file=file, damage=damage, verb=_take_turns(file, row + column))
-        for row, file in enumerate(FILES)
-        for column, damage in enumerate(DAMAGES)
-    ]
-
-
-def _take_turns(file: RunFile, number: int) -> Verb:
-    verbs = [verb for verb in READERS if file.refused.get(verb)] or list(QUICK_READERS)
-    return verbs[number % len(verbs)]
+    """Every file with `QUICK_DAMAGES` of the damages, in turn, each under a verb that minds the file; where none does, a quick one."""
+    damages, used, cases = cycle(DAMAGES), Counter[Verb](), list[FileCase]()
+    for file in FILES:
+        verbs = [verb for verb in READERS if file.refused.get(verb)] or QUICK_READERS
+        for damage in islice(damages, QUICK_DAMAGES):
+            cases.append(FileCase(file=file, damage=damage, verb=min(verbs, key=used.__getitem__)))
+            used[cases[-1].verb] += 1
+    return cases
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------

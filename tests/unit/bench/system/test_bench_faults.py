@@ -16,6 +16,7 @@ from distrl.bench.system.fault_cases import (
     DAMAGES,
     FILES,
     PHASES,
+    QUICK_DAMAGES,
     QUICK_SIGNALS,
     ROLES,
     SIGNAL_RUNS,
@@ -68,13 +69,13 @@ def test_every_file_damage_and_verb_is_a_case_and_so_is_every_signal_role_and_ph
     assert {case.what for case in SURROUNDINGS} == set(TRIALS)
 
 
-def test_the_quick_form_has_every_damage_of_every_file_and_every_verb() -> None:
+def test_the_quick_form_has_every_file_every_damage_and_every_verb() -> None:
     cases = quick_reads()
-    assert {(case.file.file, case.damage) for case in cases} == {
-        (file.file, damage) for file in FILES for damage in DAMAGES
-    }
+    assert {case.file.file for case in cases} == {file.file for file in FILES}
+    assert {case.damage for case in cases} == set(DAMAGES)
     assert {case.verb for case in cases} == set(READERS)
-    assert len(cases) == len(FILES) * len(DAMAGES)
+    assert {case.expected for case in cases} == {"goes on", "refused"}
+    assert len({(case.file.file, case.damage) for case in cases}) == len(cases) == len(FILES) * QUICK_DAMAGES
 
 
 def test_a_file_that_no_case_damages_is_named(tmp_path: Path) -> None:

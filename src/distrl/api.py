@@ -296,10 +296,10 @@ class Run:
         return self._read_episodes(_Wanted(success=success, template=template, task=task, source=source), last)
 
     def _read_episodes(self, wanted: _Wanted, last: int | None) -> Iterator[Trajectory]:
-        from distrl.experience.store import ExperienceStore, IndexRow
+        from distrl.experience.store import ExperienceStore, IndexRow, has_index
 
         with read_errors(self.path):
-            if not (self._folder.experience / "index.sqlite").exists():
+            if not has_index(self._folder.experience):
                 return
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             rows = list[IndexRow]()
@@ -311,10 +311,10 @@ class Run:
 
     def index(self, *, after: int = 0, limit: int = ROWS_AT_ONCE) -> list[IndexRow]:
         """What is known of the stored episodes without opening their files: up to `limit` rows behind the number `after`, in order."""
-        from distrl.experience.store import ExperienceStore
+        from distrl.experience.store import ExperienceStore, has_index
 
         with read_errors(self.path):
-            if not (self._folder.experience / "index.sqlite").exists():
+            if not has_index(self._folder.experience):
                 return []
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             return store.after(after, limit)

@@ -182,12 +182,12 @@ def _most_often(reasons: Counter[str]) -> str:
 
 def _skipped_of(sources: list[RunFolder]) -> SkippedEpisodes:
     """What of these runs is not imitated; `StoreError` where one of them has no episodes at all."""
-    from distrl.experience.store import ExperienceStore
+    from distrl.experience.store import ExperienceStore, has_index
     from distrl.runtime.run_sizes import pruned_parts
 
     found = SkippedEpisodes(failed_because=Counter(), unknown_because=Counter())
     for source in sources:
-        if not (source.experience / "index.sqlite").exists():
+        if not has_index(source.experience):
             pruned = "episodes" in pruned_parts(source)
             raise StoreError(
                 f"{source.path} {'was pruned of its episodes' if pruned else 'holds no episodes yet'}",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.types import SettingValue, Split
 
 TAKES_CONFIG = True
+ASKS_TO_FINISH = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
+"""The end of the terminal, and what job schedulers announce a limit with."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -256,7 +258,7 @@ def _more(limits: RunConfig, spent: BudgetUsed, episodes: int) -> str:
 
 
 def _stop_politely(session: Session) -> None:
-    """Ctrl-C once finishes and saves, as do SIGTERM and the end of the terminal (SIGHUP); Ctrl-C twice stops now."""
+    """Ctrl-C once finishes and saves, as do SIGTERM, the end of the terminal and a limit of the job; Ctrl-C twice stops now."""
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         session.interrupted = True
@@ -266,8 +268,10 @@ def _stop_politely(session: Session) -> None:
 
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # `nohup` wants it to go on
-        signal.signal(signal.SIGHUP, ask)
+    for name in ASKS_TO_FINISH:
+        number = getattr(signal, name)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, ask)
 
 
 def incomplete(summary: Summary, folder: RunFolder) -> RoleCrashed:

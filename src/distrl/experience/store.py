@@ -26,7 +26,7 @@ from distrl.experience.episode_file import EpisodeFile, creation_time, encode, l
 from distrl.experience.index import Index, IndexRow, StoreStats
 from distrl.types import Trajectory
 
-__all__ = ["Added", "Audit", "ExperienceStore", "IndexRow", "StoreStats"]
+__all__ = ["Added", "Audit", "ExperienceStore", "IndexRow", "StoreStats", "has_index"]
 
 SUFFIX = ".ep"
 TEMPORARY_AGE_S = 60.0
@@ -182,6 +182,19 @@ class ExperienceStore:
                     path.unlink()
             except FileNotFoundError:
                 continue  # its owner was only slow, and has just finished
+
+
+def has_index(folder: Path) -> bool:
+    """Whether a store is in this folder; `StoreError` where its episodes are there and its index is gone."""
+    if (folder / "index.sqlite").exists():
+        return True
+    if not any((folder / "episodes").glob(f"*/[!.]*{SUFFIX}")):
+        return False
+    raise StoreError(
+        f"{folder / 'index.sqlite'} is gone, and the episodes are there",
+        expected="the index of the episodes",
+        fix=f"put it back, or distrl train --resume {folder.parent}, which rebuilds it from the episode files",
+    )
 
 
 def _whole(path: Path) -> EpisodeFile | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
@@ -28,6 +29,8 @@ from distrl.transport.base import EventSink
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
+FOR_SUPERVISOR = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
+"""Announce a limit, often to every process of a job: the supervisor heeds them, and then asks the roles."""
 PREDECESSOR_S = 40.0
 """How long to wait for a process that a killed supervisor left behind: it ends by itself once it notices."""
 
@@ -42,6 +45,8 @@ class _Stop:
         signal.signal(signal.SIGTERM, self._ask)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the supervisor, which then asks the roles
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # so is the end of its terminal
+        for name in FOR_SUPERVISOR:
+            signal.signal(getattr(signal, name), _do_nothing)
         _end_with_supervisor()
         self._check_orphaned()  # it may have ended before
 
@@ -60,6 +65,16 @@ class _Stop:
     def _check_orphaned(self) -> None:
         if self.orphaned() and self.is_starting():
             end_group()
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Unlike a signal that is ignored, one with a handler has its usual effect on what this process starts."""
+
+
+def _tell_where() -> None:
+    """Have a crash in compiled code, and SIGQUIT at any time, write to the role's output what every thread is at."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGQUIT)
 
 
 def _end_with_supervisor() -> None:
@@ -92,6 +107,7 @@ def main(argv: list[str]) -> int:
     """Run one role; an error that the run's owner can mend goes to the supervisor in its own words."""
     given = _parse(argv)
     run = RunFolder(given.run)
+    _tell_where()
     try:
         with disk_errors(run.path):
             stop = _Stop(given.supervisor, asked=given.finish)

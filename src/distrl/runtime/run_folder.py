@@ -181,6 +181,12 @@ def _open(path: Path) -> RunFolder:
         )
     if run.config_file.is_file():
         return _of_this_format(run)
+    if run.session_file.is_file():
+        raise StoreError(
+            f"{run.config_file} is gone",
+            expected="the settings of this run",
+            fix=f"cp {run.session_file} {run.config_file}, which brings back the settings of the last session",
+        )
     known = _known_runs(path)
     raise StoreError(
         f"{path} is no run folder",
@@ -200,8 +206,13 @@ def _of_this_format(run: RunFolder) -> RunFolder:
     raise StoreError(
         f"{run.path} has run-folder format {found[:20]}, and this distrl reads format {FORMAT}",
         expected=f"a run of this version: format {FORMAT}",
-        fix=f"use {_writer(run)} that wrote it, or start a new run with `distrl train`",
+        fix=f"use {_writer(run)} that wrote it, or start a new run with `distrl train`{_lost_format(run)}",
     )
+
+
+def _lost_format(run: RunFolder) -> str:
+    """The fix for a run of this format whose FORMAT is gone: the oldest format had no such file."""
+    return "" if run.format_file.exists() else f"; where only its FORMAT was lost: echo {FORMAT} > {run.format_file}"
 
 
 def _writer(run: RunFolder) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from distrl.errors import DistrlError, StoreError, UsageError
 from distrl.evaluation.report import Rate, read_rate
 from distrl.experience.durable import replace, storage_errors
-from distrl.experience.store import ExperienceStore
+from distrl.experience.store import ExperienceStore, has_index
 from distrl.runtime.run_folder import RunFolder, held, open_run, take
 from distrl.runtime.summary import read_summary
 from distrl.transport.weight_files import WeightsFolder
@@ -73,7 +73,7 @@ def runs_in(root: Path) -> list[Path]:
 
 def _looks_like_a_run(path: Path) -> bool:
     try:
-        return (path / "config.toml").exists()
+        return (path / "config.toml").exists() or (path / "session.toml").exists()
     except PermissionError:
         return True  # perhaps: whoever opens it says why not
 
@@ -130,7 +130,7 @@ def _episodes(run: RunFolder) -> int:
     summary = read_summary(run)
     if summary is not None:
         return summary.episodes
-    if not (run.experience / "index.sqlite").is_file():
+    if not has_index(run.experience):
         return 0
     with ExperienceStore(run.experience, read_only=True) as store:
         return store.count()

@@ -18,7 +18,7 @@ from distrl.config.schema import Config, RuntimeConfig
 from distrl.errors import DistrlError, StoreError
 from distrl.evaluation.report import Rate, Report, parse_report, rate_of
 from distrl.experience.durable import replace
-from distrl.experience.store import ExperienceStore
+from distrl.experience.store import ExperienceStore, has_index
 from distrl.runtime.base import RoleStatus, describe_silence
 from distrl.runtime.run_folder import RunFolder, held
 from distrl.telemetry.events import events_of, read_events
@@ -238,7 +238,7 @@ def read_status(run: RunFolder, *, now_s: float, clock: Callable[[], float] = ti
 
 
 def _stats(run: RunFolder) -> StoreStats:
-    if not (run.experience / "index.sqlite").exists():
+    if not has_index(run.experience):
         return NO_EPISODES
     with ExperienceStore(run.experience, read_only=True) as store:
         return store.stats()

@@ -37,3 +37,12 @@ def test_a_run_without_a_description_of_its_machine_is_refused_all_the_same(tmp_
     (a_run(tmp_path, "") / "env.json").unlink()
     with pytest.raises(StoreError, match="reads format"):
         open_run(tmp_path)
+
+
+def test_where_only_the_number_of_the_format_is_lost_the_way_back_is_named(tmp_path: Path) -> None:
+    (a_run(tmp_path, "") / "FORMAT").unlink()
+    with pytest.raises(StoreError, match="has run-folder format 1") as caught:
+        open_run(tmp_path)
+    assert f"echo {FORMAT} > {tmp_path / 'FORMAT'}" in caught.value.fix
+    (tmp_path / "FORMAT").write_text(f"{FORMAT}\n")
+    assert open_run(tmp_path).path == tmp_path

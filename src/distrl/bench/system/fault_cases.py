@@ -6,20 +6,22 @@ cases is in `fault_files`, `fault_signals` and `fault_surroundings`.
 
 from __future__ import annotations
 
-from itertools import product
+from collections import Counter
+from itertools import cycle, islice, product
 from typing import Literal
 
 import msgspec
 
 from distrl.bench.system.fault_verbs import QUICK_READERS, READERS, Verb
 
-Damage = Literal["truncated", "flipped", "empty", "folder", "foreign", "read-only"]
+Damage = Literal["truncated", "flipped", "empty", "folder", "foreign", "missing", "read-only"]
 DAMAGES: dict[Damage, str] = {
     "truncated": "cut off in the middle",
     "flipped": "some of its bytes inverted",
     "empty": "without content",
     "folder": "a folder with a file in it stands in its place",
     "foreign": "whole, of its own kind, and of something else",
+    "missing": "not there",
     "read-only": "neither it nor its folder can be written to",
 }
 Outcome = Literal["goes on", "refused", "goes on or refused"]
@@ -70,7 +72,8 @@ WRITTEN: dict[Verb, tuple[Damage, ...]] = {"resume": ("folder", "read-only")}
 STARTED = {"learner": "learner", "worker-0": "worker", "evaluator": "evaluator"}
 """Kinds of roles by the name of the one that the run has."""
 LOGGED = {"supervisor": "supervisor", **STARTED}
-PLAYERS: dict[Verb, tuple[Damage, ...]] = {"evaluate": BROKEN, "watch": BROKEN, "export": BROKEN}
+GONE: tuple[Damage, ...] = (*BROKEN, "missing")
+PLAYERS: dict[Verb, tuple[Damage, ...]] = {"evaluate": GONE, "watch": GONE, "export": GONE}
 """Verbs that load what was trained."""
 CHECKPOINT = "the newest checkpoint's"
 FILES: tuple[RunFile, ...] = (
@@ -78,15 +81,11 @@ FILES: tuple[RunFile, ...] = (
         file="config.toml",
         what="the settings",
         refused={
-            **dict.fromkeys(("status", "runs show", "runs prune", "sft --data"), ("folder",)),
+            **dict.fromkeys(("status", "runs show", "runs prune", "sft --data"), ("folder", "missing")),
             **PLAYERS,
-            "Python": (
-                "truncated",
-                "flipped",
-                "folder",
-                "foreign",
-            ),  # an empty file leaves all settings at their defaults
-            "resume": (*BROKEN, "read-only"),
+            # An empty file leaves all settings at their defaults.
+            "Python": ("truncated", "flipped", "folder", "foreign", "missing"),
+            "resume": (*GONE, "read-only"),
         },
     ),
     RunFile(file="session.toml", what="the settings of the last session", refused={"resume": (*BROKEN, "read-only")}),
@@ -95,9 +94,9 @@ FILES: tuple[RunFile, ...] = (
         what="the number of the layout, one digit",
         refused={
             **dict.fromkeys(
-                (verb for verb in READERS if verb != "runs list"), ("flipped", "empty", "folder", "foreign")
+                (verb for verb in READERS if verb != "runs list"), ("flipped", "empty", "folder", "foreign", "missing")
             ),
-            "resume": ("flipped", "empty", "folder", "foreign", "read-only"),
+            "resume": ("flipped", "empty", "folder", "foreign", "missing", "read-only"),
         },
     ),
     RunFile(file="env.json", what="the machine", refused={"resume": ("read-only",)}),
@@ -155,8 +154,8 @@ FILES: tuple[RunFile, ...] = (
     RunFile(
         file="weights/v*.safetensors",
         what="the newest version's weights",
-        refused={**PLAYERS, "runs prune": ("folder",), "resume": ("read-only",)},
-        replaced=BROKEN,
+        refused={**PLAYERS, "runs prune": ("folder", "missing"), "resume": ("read-only",)},
+        replaced=GONE,
     ),
     RunFile(file="checkpoints/*/manifest.json", what=f"{CHECKPOINT} checksums"),
     RunFile(file="checkpoints/*/state.json", what=f"{CHECKPOINT} counters"),
@@ -178,13 +177,17 @@ FILES: tuple[RunFile, ...] = (
         file="experience/index.sqlite",
         what="the index of episodes, without its log",
         without=("experience/index.sqlite-wal", "experience/index.sqlite-shm"),
-        refused={"status": BROKEN, "sft --data": BROKEN, "Python": BROKEN, "resume": (*BROKEN, "read-only")},
+        refused={"status": GONE, "sft --data": GONE, "Python": GONE, "resume": (*BROKEN, "read-only")},
     ),
     RunFile(file="experience/index.sqlite-wal", what="the index's write-ahead log", refused=WRITTEN),
     RunFile(file="experience/index.sqlite-shm", what="the index's shared memory", refused=WRITTEN),
-    RunFile(file="experience/episodes/*/*.ep", what="an episode", fan=True, refused={"Python": BROKEN}),
+    RunFile(file="experience/episodes/*/*.ep", what="an episode", fan=True, refused={"Python": GONE}),
     RunFile(file="experience/frames/*/*", what="a screenshot", fan=True),
 )
+
+
+QUICK_DAMAGES = 2
+"""Damages of each file that `--quick` reads."""
 
 
 def file_cases() -> list[FileCase]:
@@ -193,24 +196,47 @@ def file_cases() -> list[FileCase]:
 
 
 def quick_reads() -> list[FileCase]:
-    """Every file with every damage, under one of the verbs that mind the file; where none does, under a quick one."""
-    return [
-        FileCase(file=file, damage=damage, verb=_take_turns(file, row + column))
-        for row, file in enumerate(FILES)
-        for column, damage in enumerate(DAMAGES)
-    ]
-
-
-def _take_turns(file: RunFile, number: int) -> Verb:
-    verbs = [verb for verb in READERS if file.refused.get(verb)] or list(QUICK_READERS)
-    return verbs[number % len(verbs)]
+    """Every file with `QUICK_DAMAGES` of the damages, in turn, each under a verb that minds the file; where none does, a quick one."""
+    damages, used, cases = cycle(DAMAGES), Counter[Verb](), list[FileCase]()
+    for file in FILES:
+        verbs = [verb for verb in READERS if file.refused.get(verb)] or QUICK_READERS
+        for damage in islice(damages, QUICK_DAMAGES):
+            cases.append(FileCase(file=file, damage=damage, verb=min(verbs, key=used.__getitem__)))
+            used[cases[-1].verb] += 1
+    return cases
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
 
-Signal = Literal["TERM", "INT", "HUP", "KILL", "STOP"]
-SIGNALS: tuple[Signal, ...] = ("TERM", "INT", "HUP", "KILL", "STOP")
-"""STOP is followed by CONT."""
+Signal = Literal["TERM", "INT", "HUP", "KILL", "STOP", "QUIT", "SEGV", "PIPE", "USR1", "XCPU"]
+SIGNALS: dict[Signal, str] = {
+    "TERM": "the polite end",
+    "INT": "Ctrl-C",
+    "HUP": "the end of the terminal",
+    "KILL": "out of memory, or a person",
+    "STOP": "followed by CONT",
+    "QUIT": "Ctrl-\\, or a person who asks where a role stands",
+    "SEGV": "a crash in compiled code, as ABRT",
+    "PIPE": "nobody reads any more",
+    "USR1": "a job scheduler that announces its time limit, as USR2 and ALRM",
+    "XCPU": "a limit on processor time is near",
+}
+"""With where they come from."""
+SIGNAL_RUNS: tuple[tuple[Signal, ...], ...] = (
+    ("TERM",),
+    ("INT", "HUP"),
+    ("KILL",),
+    ("STOP",),
+    ("SEGV",),
+    ("QUIT", "PIPE", "USR1", "XCPU"),
+)
+"""Signals that one run takes in turn; those that roles ignore may follow each other in one session."""
+ENDS_ROLES: tuple[Signal, ...] = ("TERM", "KILL", "SEGV")
+"""A role ends of these and is started again; it heeds no other."""
+ENDS_SUPERVISOR: tuple[Signal, ...] = ("KILL", "SEGV", "QUIT")
+"""The supervisor is dead at once."""
+OUTLIVED: tuple[Signal, ...] = ("STOP", "PIPE")
+"""The supervisor goes on."""
 Role = Literal["learner", "worker", "evaluator", "supervisor"]
 ROLES: tuple[Role, ...] = ("learner", "worker", "evaluator", "supervisor")
 Phase = Literal["starting", "training", "finishing"]
@@ -233,9 +259,9 @@ class SignalCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _expected(number: Signal, role: Role) -> Literal["goes on", "saved", "resumed"]:
-    if role != "supervisor" or number == "STOP":
+    if role != "supervisor" or number in OUTLIVED:
         return "goes on"
-    return "resumed" if number == "KILL" else "saved"
+    return "resumed" if number in ENDS_SUPERVISOR else "saved"
 
 
 def signal_case(number: Signal, role: Role, phase: Phase) -> SignalCase:
@@ -243,14 +269,14 @@ def signal_case(number: Signal, role: Role, phase: Phase) -> SignalCase:
     return SignalCase(signal=number, role=role, phase=phase, expected=_expected(number, role))
 
 
-def signal_cases(number: Signal) -> list[SignalCase]:
-    """Every role in every phase, in an order that one run can take: a supervisor may end its session, workers finish first."""
+def signal_cases(*numbers: Signal) -> list[SignalCase]:
+    """Every role in every phase with each of these signals, in an order that one run can take: a supervisor may end its session, workers finish first."""
     order: dict[Phase, tuple[Role, ...]] = {
         "starting": ("supervisor", "learner", "worker", "evaluator"),
         "training": ROLES,
         "finishing": ("worker", "learner", "evaluator", "supervisor"),
     }
-    return [signal_case(number, role, phase) for phase in PHASES for role in order[phase]]
+    return [signal_case(number, role, phase) for phase in PHASES for role in order[phase] for number in numbers]
 
 
 QUICK_SIGNALS: tuple[SignalCase, ...] = (

@@ -7,8 +7,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -17,7 +20,7 @@ from distrl.bench.system.fault_cases import FILES, Damage, FileCase, RunFile
 from distrl.bench.system.fault_verbs import LIMIT_S, Ended, run_verb, words_of
 from distrl.errors import DistrlError
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.run_folder import RunFolder, held
 from distrl.runtime.summary import Summary
 from distrl.types import Value
 
@@ -43,6 +46,10 @@ SETTINGS: dict[str, Value] = {
     "evaluation.every_s": 0,
     "runtime.heartbeat_s": 0.1,
 }
+AT_ONCE = 2
+"""Verbs that are run at the same time, each on a copy of its own."""
+ROLES_END_S = 60.0
+"""How long roles may take to end after their supervisor."""
 TRAIN_S = 240.0
 """Longest wait for the tiny run."""
 
@@ -110,6 +117,9 @@ def find(run: Path, file: RunFile) -> Path:
 
 def damage_file(path: Path, damage: Damage, *, fan: bool = False) -> None:
     """Break one file; `fan`: its folder stays writable."""
+    if damage == "missing":
+        path.unlink(missing_ok=True)  # it may be one that another damage takes away too
+        return
     content = path.read_bytes()
     match damage:
         case "truncated":
@@ -208,7 +218,7 @@ def read_damaged(copy: Path, case: FileCase) -> Tried:
     broken = find(copy, case.file)
     whole = {path: path.read_bytes() for path in (broken, *(copy / name for name in case.file.without))}
     try:
-        _damage(copy, case.file, case.damage)
+        _damage(copy, case.file, broken, case.damage)
         hurt = listing(copy)
         ended = run_verb(words_of(case.verb, copy), LIMIT_S[case.verb], powerless=case.damage == "read-only")
         now = listing(copy)
@@ -223,6 +233,20 @@ def read_damaged(copy: Path, case: FileCase) -> Tried:
             broken.unlink()
 
 
+def read_all(base: Path, root: Path, cases: Sequence[FileCase]) -> list[Tried]:
+    """Try verbs that only read, in `AT_ONCE` copies of a run at the same time; in the order of the cases."""
+    # Each alone in its folder, for `runs list`.
+    copies = [Path(shutil.copytree(base, root / str(number) / "copy")) for number in range(AT_ONCE)]
+    shares = [cases[number::AT_ONCE] for number in range(AT_ONCE)]
+    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool:
+        found = list(pool.map(_read_share, copies, shares))
+    return [found[number % AT_ONCE][number // AT_ONCE] for number in range(len(cases))]
+
+
+def _read_share(copy: Path, cases: Sequence[FileCase]) -> list[Tried]:
+    return [read_damaged(copy, case) for case in cases]
+
+
 def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Tried:
     """Resume a copy of the run in which all these files are damaged."""
     shutil.copytree(base.path, copy)
@@ -230,14 +254,26 @@ def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage
         for file in files:
             _put(copy, file)
         broken, before = [find(copy, file) for file in files], listing(copy)
-        for file in files:
-            _damage(copy, file, damage)
+        for file, path in zip(files, broken, strict=True):
+            _damage(copy, file, path, damage)
         words = words_of("resume", copy, episodes=num_episodes(base) + 4)
         ended = run_verb(words, LIMIT_S["resume"], powerless=damage == "read-only")
+        _await_roles(RunFolder(copy))
         return Tried(ended=ended, lost=_lost(before, listing(copy), broken))
     finally:
         restore_permissions(copy)
         shutil.rmtree(copy)
+
+
+def _await_roles(run: RunFolder) -> None:
+    """Wait until the roles of a session are gone: one that took too long was killed, and they notice that and end."""
+    until_s = time.monotonic() + ROLES_END_S
+    while time.monotonic() < until_s and any(map(_is_held, run.heartbeats.glob("*.lock"))):
+        time.sleep(0.1)
+
+
+def _is_held(lock: Path) -> bool:
+    return lock.is_file() and held(lock)
 
 
 def _put(copy: Path, file: RunFile) -> None:
@@ -246,10 +282,10 @@ def _put(copy: Path, file: RunFile) -> None:
         (copy / file.file).write_bytes(file.content)
 
 
-def _damage(copy: Path, file: RunFile, damage: Damage) -> None:
+def _damage(copy: Path, file: RunFile, path: Path, damage: Damage) -> None:
     for name in file.without:
         (copy / name).unlink(missing_ok=True)
-    damage_file(find(copy, file), damage, fan=file.fan)
+    damage_file(path, damage, fan=file.fan)
 
 
 def _lost(before: Listing, now: Listing, broken: Sequence[Path]) -> int:

@@ -7,6 +7,7 @@ run is audited as `bench kills` does it: every acknowledged episode is there onc
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from threading import Thread
 import msgspec
 
 from distrl.bench.jobs import log_progress
-from distrl.bench.system.fault_cases import Role, SignalCase, signal_case
+from distrl.bench.system.fault_cases import ENDS_ROLES, ENDS_SUPERVISOR, OUTLIVED, Role, SignalCase, signal_case
 from distrl.bench.system.fault_files import SETTINGS, flags
 from distrl.bench.system.kills import KillFigures, Kills, audit
 from distrl.errors import DistrlError
@@ -88,7 +89,7 @@ class Sessions:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "distrl", "train", "--no-view", *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment,
-            preexec_fn=_hear_hangup,
+            preexec_fn=_as_from_a_shell,
         )  # fmt: skip
         # Through a pipe: on a full disk, no file can take its words.
         self._listener = Thread(target=self._listen, args=(self._process,), daemon=True)
@@ -221,7 +222,10 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 def _hit_role(sessions: Sessions, case: SignalCase) -> Signalled:
     role = ROLES[case.role]
     _await_phase(sessions, role, case.phase)
-    if case.phase == "starting" and case.signal in ("INT", "HUP"):  # from its first heartbeat on, it ignores them
+    if case.phase == "starting" and case.signal not in (
+        *ENDS_ROLES,
+        "STOP",
+    ):  # from its first heartbeat on, it ignores them
         sessions.until(lambda: sessions.beat(role) is not None, f"a heartbeat of the {role}")
     pid, deaths, named_s = sessions.started()[role], sessions.deaths(role), None
     if _has_ended(sessions, role) or not _send(pid, 0):
@@ -258,11 +262,11 @@ def outcome_of(sessions: Sessions, sent: Sent, *, over: bool = False) -> str:
     at_work, ended = _is_at_work(sessions, sent.role), _has_ended(sessions, sent.role)
     if deaths > 1:
         return f"died {deaths} times"
-    if sent.case.signal not in ("TERM", "KILL"):
+    if sent.case.signal not in ENDS_ROLES:
         return "died of it" if deaths or pid != sent.pid else "goes on" * _has_beaten(sessions, sent)
     if pid != sent.pid:
         return "goes on" * (at_work or ended)
-    if sent.case.phase != "finishing" or (ended and sent.case.signal == "KILL"):
+    if sent.case.phase != "finishing" or (ended and sent.case.signal != "TERM"):
         return ""  # it is to be started again; or the signal came too late
     if sent.case.role == "worker":  # which is not needed any more once it has been asked to finish
         return "goes on" * (not held(sessions.run.lock(sent.role)) and (over or not deaths))
@@ -289,19 +293,23 @@ def _hit_supervisor(sessions: Sessions, case: SignalCase) -> Signalled:
         _await_phase(sessions, "evaluator" if case.phase == "finishing" else "worker-0", case.phase)
     if not sessions.live:
         return Signalled(case=case, seen="missed")
-    if case.signal == "STOP":
-        return Signalled(case=case, seen=_stop_supervisor(sessions, case))
+    if case.signal in OUTLIVED:
+        return Signalled(case=case, seen=_outlives(sessions, case))
     _send(sessions.pid, getattr(signal, f"SIG{case.signal}"))
     code = sessions.end()
     if code == 0:
         return Signalled(case=case, seen="saved" if sessions.run.summary.is_file() else "no summary")
-    return Signalled(case=case, seen="resumed" if code == -signal.SIGKILL else f"exit code {code}")
+    ends = case.signal in ENDS_SUPERVISOR and code == -getattr(signal, f"SIG{case.signal}")
+    return Signalled(case=case, seen="resumed" if ends else f"exit code {code}")
 
 
-def _stop_supervisor(sessions: Sessions, case: SignalCase) -> str:
-    """Whether the supervisor goes on after a stop, and no role died of that."""
+def _outlives(sessions: Sessions, case: SignalCase) -> str:
+    """Whether the supervisor goes on after a stop or a signal that it is not to heed, and no role died of that."""
     deaths, budget = sessions.deaths(), sessions.run.budget
-    _stop_for_a_while(sessions, case, sessions.pid)
+    if case.signal == "STOP":
+        _stop_for_a_while(sessions, case, sessions.pid)
+    else:
+        _send(sessions.pid, getattr(signal, f"SIG{case.signal}"))
     written_ns = budget.stat().st_mtime_ns if budget.exists() else 0
     until_s = time.monotonic() + PATIENCE_S
     while sessions.live and time.monotonic() < until_s:
@@ -359,9 +367,11 @@ def await_named(sessions: Sessions, role: str) -> float:
     return time.monotonic() - since_s
 
 
-def _hear_hangup() -> None:
-    """A bench that `nohup` started hands on that SIGHUP is ignored, and a supervisor that finds that keeps to it."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def _as_from_a_shell() -> None:
+    """A bench that `nohup` or `&` started hands on which signals are ignored, and a supervisor that finds that keeps to it."""
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes on purpose: nobody looks at what they leave
 
 
 def _send(pid: int, number: int) -> bool:

@@ -33,7 +33,7 @@ READERS: tuple[Verb, ...] = (
 """They leave the run as it is."""
 QUICK_READERS: tuple[Verb, ...] = ("status", "runs show", "runs list", "runs prune", "Python")
 """Those that load no weights."""
-LIMIT_S: dict[Verb, float] = {verb: 20.0 if verb in QUICK_READERS else 60.0 for verb in READERS} | {"resume": 240.0}
+LIMIT_S: dict[Verb, float] = {verb: 20.0 if verb in QUICK_READERS else 60.0 for verb in READERS} | {"resume": 480.0}
 """How long a verb may take; generous, since machines are busy."""
 SFT = "small.toml", "[policy.pointer]\nwidth = 16\nlayers = 1\n[warm_start]\nepochs = 1\n"
 """A file with the settings of the new run that `sft --data` makes, and what is in it."""

@@ -6,12 +6,12 @@ sample of them. `python -m distrl.bench.system.faults docs/faults.md` writes the
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
@@ -21,24 +21,26 @@ import numpy as np
 from distrl.bench.base import BenchOptions
 from distrl.bench.jobs import log_progress
 from distrl.bench.system.fault_cases import (
-    BROKEN,
     DAMAGES,
     FILES,
     PHASES,
     QUICK_SIGNALS,
     ROLES,
+    SIGNAL_RUNS,
     SIGNALS,
     SURROUNDINGS,
     VERBS,
     Damage,
     FileCase,
+    Role,
     RunFile,
+    Signal,
     SignalCase,
     file_cases,
     quick_reads,
     signal_cases,
 )
-from distrl.bench.system.fault_files import SETTINGS, Tried, make_run, read_damaged, resume_damaged, unlisted
+from distrl.bench.system.fault_files import SETTINGS, Tried, make_run, read_all, resume_damaged, unlisted
 from distrl.bench.system.fault_signals import SignalFigures, measure_stalls, run_signals
 from distrl.bench.system.fault_surroundings import try_surrounding
 from distrl.bench.system.fault_verbs import READERS
@@ -48,6 +50,8 @@ from distrl.runtime.run_folder import RunFolder
 
 STOPS = 30
 """Stops over which the naming of a silent role is measured; `--quick` has those of its signals."""
+MOST_EXCEPTIONS = 2
+"""A cell that leaves out so few damages names those instead."""
 QUICK_RESUMED: tuple[Damage, ...] = ("flipped",)
 """Damages with which `--quick` resumes runs."""
 
@@ -100,8 +104,9 @@ class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
 def run(options: BenchOptions) -> FaultFigures:
     """Try the matrix, or the sample of it."""
     started_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="distrl-faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="distrl-faults-") as folder, ThreadPoolExecutor(1) as beside:
         root = Path(folder)
+        hurried = beside.submit(_signals, root, quick=True) if options.quick else None
         base = make_run(root)
         log_progress(f"faults: a run to damage after {time.monotonic() - started_s:.0f} s")
         results = [
@@ -109,7 +114,8 @@ def run(options: BenchOptions) -> FaultFigures:
             *_files(base, root, quick=options.quick),
             *_surroundings(base, root, quick=options.quick),
         ]
-        signals, named_s = _signals(root, quick=options.quick)
+        # Alone, so that how soon a role is named is not a matter of what else runs; the quick form is for haste.
+        signals, named_s = hurried.result() if hurried else _signals(root, quick=False)
     return summarise([*results, *signals], named_s, time.monotonic() - started_s)
 
 
@@ -149,10 +155,8 @@ def _complete(base: RunFolder) -> Result:
 
 
 def _files(base: RunFolder, root: Path, *, quick: bool) -> Iterator[Result]:
-    copy = Path(shutil.copytree(base.path, root / "copies" / "copy"))  # alone there, for `runs list`
-    for case in quick_reads() if quick else file_cases():
-        if case.verb in READERS:
-            yield _result(case, read_damaged(copy, case))
+    reads = quick_reads() if quick else [case for case in file_cases() if case.verb in READERS]
+    yield from map(_result, reads, read_all(base.path, root / "copies", reads))
     for damage in QUICK_RESUMED if quick else DAMAGES:
         # Of the two right ends that a replaced file may have, the longer one is a whole session: not for the quick form.
         files = [file for file in FILES if not (quick and damage in file.replaced)]
@@ -193,7 +197,7 @@ def _surroundings(base: RunFolder, root: Path, *, quick: bool) -> Iterator[Resul
 
 
 def _signals(root: Path, *, quick: bool) -> tuple[list[Result], list[float]]:
-    runs = [list(QUICK_SIGNALS)] if quick else [signal_cases(number) for number in SIGNALS]
+    runs = [list(QUICK_SIGNALS)] if quick else [signal_cases(*numbers) for numbers in SIGNAL_RUNS]
     results, named_s = list[Result](), list[float]()
     for number, cases in enumerate(runs):
         try:
@@ -232,7 +236,10 @@ BEGIN, END = "<!-- fault matrix: begin -->\n", "<!-- fault matrix: end -->\n"
 def tables() -> str:
     """The matrix for people, in Markdown."""
     files = [f"| `{file.file}` | {file.what} | {' | '.join(_cells(file))} |" for file in FILES]
-    signals = [f"| {number} | {' | '.join(_ends(number, role) for role in ROLES)} |" for number in map(str, SIGNALS)]
+    signals = [
+        f"| {number} | {where} | {' | '.join(_ends(number, role) for role in ROLES)} |"
+        for number, where in SIGNALS.items()
+    ]
     around = [f"| {case.what} | {case.how} | {case.expected} |" for case in SURROUNDINGS]
     damages = "; ".join(f"*{name}*: {what}" for name, what in DAMAGES.items())
     return "\n".join(
@@ -244,10 +251,10 @@ def tables() -> str:
             f"|---|---|{'---|' * len(VERBS)}",
             *files,
             "",
-            f"Signals, each while a run is {', '.join(PHASES[:-1])} and {PHASES[-1]}; STOP is followed by CONT:",
+            f"Signals, each while a run is {', '.join(PHASES[:-1])} and {PHASES[-1]}:",
             "",
-            f"| signal | {' | '.join(ROLES)} |",
-            "|---|---|---|---|---|",
+            f"| signal | where it comes from | {' | '.join(ROLES)} |",
+            "|---|---|---|---|---|---|",
             *signals,
             "",
             "| surroundings | case | what comes of it |",
@@ -266,14 +273,15 @@ def _cells(file: RunFile) -> list[str]:
 
 
 def _words(damages: tuple[Damage, ...]) -> str:
-    if set(damages) == set(DAMAGES):
+    others = [damage for damage in DAMAGES if damage not in damages]
+    if not others:
         return "whatever the damage"
-    return "all but read-only" if damages == BROKEN else ", ".join(damages)
+    return f"all but {' and '.join(others)}" if len(others) <= MOST_EXCEPTIONS else ", ".join(damages)
 
 
-def _ends(number: str, role: str) -> str:
+def _ends(number: Signal, role: Role) -> str:
     """What has to come of a signal in every phase, named by phase where phases differ."""
-    cases = [case for name in SIGNALS if name == number for case in signal_cases(name) if case.role == role]
+    cases = [case for case in signal_cases(number) if case.role == role]
     runs = [(ends, [case.phase for case in found]) for ends, found in groupby(cases, key=lambda case: case.expected)]
     return runs[0][0] if len(runs) == 1 else "; ".join(f"{', '.join(phases)}: {ends}" for ends, phases in runs)
 

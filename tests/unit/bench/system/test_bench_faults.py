@@ -16,12 +16,15 @@ from distrl.bench.system.fault_cases import (
     DAMAGES,
     FILES,
     PHASES,
+    QUICK_DAMAGES,
     QUICK_SIGNALS,
     ROLES,
+    SIGNAL_RUNS,
     SIGNALS,
     SURROUNDINGS,
     VERBS,
     Damage,
+    FileCase,
     Phase,
     Role,
     Signal,
@@ -30,7 +33,7 @@ from distrl.bench.system.fault_cases import (
     signal_case,
     signal_cases,
 )
-from distrl.bench.system.fault_files import SETTINGS, damage_file, flags, flip, mend_file, truncate, unlisted
+from distrl.bench.system.fault_files import SETTINGS, damage_file, flags, flip, mend_file, read_all, truncate, unlisted
 from distrl.bench.system.fault_signals import Sent, Sessions, outcome_of
 from distrl.bench.system.fault_surroundings import TRIALS
 from distrl.bench.system.fault_verbs import PRELOADED, READERS, Ended, Verb, run_verb, words_of
@@ -60,19 +63,19 @@ def test_a_page_without_a_place_for_the_tables_is_refused() -> None:
 def test_every_file_damage_and_verb_is_a_case_and_so_is_every_signal_role_and_phase() -> None:
     cases = {(case.file.file, case.damage, case.verb) for case in file_cases()}
     assert len(cases) == len(FILES) * len(DAMAGES) * len(VERBS) == len(file_cases())
-    signals = {case.name for number in SIGNALS for case in signal_cases(number)}
-    assert len(signals) == len(SIGNALS) * len(ROLES) * len(PHASES) == 60
+    signals = {case.name for numbers in SIGNAL_RUNS for case in signal_cases(*numbers)}
+    assert len(signals) == len(SIGNALS) * len(ROLES) * len(PHASES) == 120
     assert {case.name for case in QUICK_SIGNALS} <= signals
     assert {case.what for case in SURROUNDINGS} == set(TRIALS)
 
 
-def test_the_quick_form_has_every_damage_of_every_file_and_every_verb() -> None:
+def test_the_quick_form_has_every_file_every_damage_and_every_verb() -> None:
     cases = quick_reads()
-    assert {(case.file.file, case.damage) for case in cases} == {
-        (file.file, damage) for file in FILES for damage in DAMAGES
-    }
+    assert {case.file.file for case in cases} == {file.file for file in FILES}
+    assert {case.damage for case in cases} == set(DAMAGES)
     assert {case.verb for case in cases} == set(READERS)
-    assert len(cases) == len(FILES) * len(DAMAGES)
+    assert {case.expected for case in cases} == {"goes on", "refused"}
+    assert len({(case.file.file, case.damage) for case in cases}) == len(cases) == len(FILES) * QUICK_DAMAGES
 
 
 def test_a_file_that_no_case_damages_is_named(tmp_path: Path) -> None:
@@ -99,10 +102,21 @@ def test_every_damage_is_done_and_can_be_undone(tmp_path: Path, damage: Damage) 
     path.write_bytes(b'{"episodes": 3}')
     damage_file(path, damage)
     assert path.is_dir() == (damage == "folder")
-    assert damage in ("folder", "read-only") or path.read_bytes() != b'{"episodes": 3}'
-    assert (path.stat().st_mode & 0o222 == 0) == (damage == "read-only")
+    assert path.exists() == (damage != "missing")
+    assert damage in ("folder", "missing", "read-only") or path.read_bytes() != b'{"episodes": 3}'
+    assert damage == "missing" or (path.stat().st_mode & 0o222 == 0) == (damage == "read-only")
     mend_file(path, b'{"episodes": 3}')
     assert (path.read_bytes(), os.access(tmp_path, os.W_OK)) == (b'{"episodes": 3}', True)
+
+
+def test_each_verb_is_tried_in_a_copy_of_its_own_and_comes_back_in_order(tmp_path: Path) -> None:
+    run = small_run(tmp_path / "runs")
+    files = [file for file in FILES if file.file in ("FORMAT", "env.json", "weights/latest.json")]
+    verbs: tuple[Verb, ...] = ("runs show", "runs list")
+    cases = [FileCase(file=file, damage="missing", verb=verb) for file in files for verb in verbs]
+    found = read_all(run.path, tmp_path / "copies", cases)
+    assert [tried.ended.outcome for tried in found] == [case.expected for case in cases]
+    assert [case.expected for case in cases].count("refused") == 1
 
 
 def test_even_one_byte_is_flipped() -> None:
@@ -205,7 +219,7 @@ def after_a_signal(
     return outcome_of(sessions, Sent(case=case, role=name, pid=FIRST, sent_s=SENT_S, deaths=0), over=over)
 
 
-@pytest.mark.parametrize("number", ["INT", "HUP", "STOP"])
+@pytest.mark.parametrize("number", ["INT", "HUP", "STOP", "QUIT", "USR1"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_role_goes_on_once_the_same_process_has_beaten_after_the_signal(
     tmp_path: Path, number: Signal, phase: Phase
@@ -218,7 +232,7 @@ def test_a_role_goes_on_once_the_same_process_has_beaten_after_the_signal(
     assert after_a_signal(tmp_path, number, phase, started=(FIRST, SECOND)) == "died of it"
 
 
-@pytest.mark.parametrize("number", ["TERM", "KILL"])
+@pytest.mark.parametrize("number", ["TERM", "KILL", "SEGV"])
 def test_a_role_that_ends_of_a_signal_goes_on_once_it_is_at_work_again(tmp_path: Path, number: Signal) -> None:
     assert after_a_signal(tmp_path, number, "training", beat=(FIRST, "doing", 1.0)) == ""
     assert after_a_signal(tmp_path, number, "training", beat=(FIRST, "stopped", 1.0)) == ""

@@ -5,7 +5,8 @@ count of tokens. Whatever goes wrong is a `ChatFailed` with a named cause, count
 nowhere else: no text that leaves this module holds it, even where an endpoint sends it back.
 
 The HTTP is the standard library's, in a thread for each request: a few requests a second that take seconds each need no
-client library, and none is a dependency. A request that is given up is cut off at its socket, so that its thread ends.
+client library, and none is a dependency. Their JSON, megabytes where screenshots are in it, is made in a thread too: the event
+loop also plays episodes. A request that is given up is cut off at its socket, so that its thread ends.
 Redirects are not followed, since they would take the key elsewhere, and proxies of the environment are not used.
 """
 
@@ -23,6 +24,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from random import Random
 from threading import Thread
@@ -32,6 +34,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from distrl.config.schema import ModelJudgeConfig
+from distrl.threads import beside
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
@@ -126,7 +129,8 @@ class ChatClient:
 
     async def ask(self, messages: Sequence[Message], *, within_s: float) -> str:
         """The text of the model's answer; `ChatFailed` where none has come after all retries or in time."""
-        until_s, data = self._clock() + within_s, self._encode(messages)
+        until_s = self._clock() + within_s
+        data = await asyncio.shield(beside(partial(self._encode, messages), name="request to the judge"))
         for number in range(self._settings.retries + 1):
             await self._wait_for_turn(until_s)
             try:

@@ -11,6 +11,7 @@ Whatever fails (`tasks.chat`) leaves the outcome unknown with a named cause, and
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
@@ -18,6 +19,7 @@ import os
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -27,6 +29,7 @@ from distrl.config.schema import JudgeConfig, ModelJudgeConfig
 from distrl.errors import ConfigError
 from distrl.tasks.chat import ChatClient, ChatFailed, Message, one_line
 from distrl.tasks.judges import Attempt
+from distrl.threads import beside
 from distrl.types import Ending, ModelCheck, Observation, UiElement, Verdict
 
 log = logging.getLogger("distrl.judge")
@@ -81,18 +84,19 @@ class ModelJudge:
 
     async def judge(self, attempt: Attempt) -> Verdict:
         """The verdict; unknown, with the reason, where the model cannot be asked or answers something else."""
+        until_s = asyncio.get_running_loop().time() + self._within_s
         if attempt.claim is None and attempt.ending is not Ending.ENVIRONMENT:
             return Verdict(outcome="failure", reason="the agent did not say that it was done")
         data, pictures = describe(attempt, self._settings), pictures_of(attempt, self._settings)
         if not (pictures or any(screen["elements"] for screen in data["screens"])):
             self._unknown["nothing_seen"] += 1
             return Verdict(outcome="unknown", reason="there is neither a screenshot nor an element to judge by")
-        content = _digest(data, pictures)
+        content = await asyncio.shield(beside(partial(_digest, data, pictures), name="digest of an attempt"))
         if content in self._known:
             self._num_cached += 1
             self._known.move_to_end(content)
             return self._known[content]
-        verdict = await self._ask(data, pictures, attempt)
+        verdict = await self._ask(data, pictures, attempt, until_s)
         if verdict.known:
             self._remember(content, verdict)
         return verdict
@@ -111,9 +115,10 @@ class ModelJudge:
             **{f"unknown/{cause}": count for cause, count in sorted(self._unknown.items())},
         }
 
-    async def _ask(self, data: dict[str, Any], pictures: list[bytes], attempt: Attempt) -> Verdict:
+    async def _ask(self, data: dict[str, Any], pictures: list[bytes], attempt: Attempt, until_s: float) -> Verdict:
         try:
-            text = await self._chat.ask(messages_of(data, pictures), within_s=self._within_s)
+            messages = await asyncio.shield(beside(partial(messages_of, data, pictures), name="prompt of the judge"))
+            text = await self._chat.ask(messages, within_s=until_s - asyncio.get_running_loop().time())
             answer = msgspec.json.decode(text.strip(), type=_Answer)
         except ChatFailed as failed:
             return self._no_verdict(failed.cause, str(failed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from msgspec.structs import replace
 from distrl.config.load import dump_toml, load_config
 from distrl.config.schema import Config, JudgeConfig, ModelJudgeConfig
 from distrl.errors import ConfigError
+from distrl.tasks import model_judge
+from distrl.tasks.chat import ChatClient
 from distrl.tasks.judges import Attempt, AutoJudge, find_judge, judge_attempt
 from distrl.tasks.model_judge import LONGEST_REASON, ModelJudge, as_line
 from distrl.types import Bounds, Ending, EndState, Finish, ModelCheck, Observation, Task, UiElement, Verdict
@@ -146,7 +149,8 @@ def test_an_answer_of_any_other_form_is_no_verdict(text: str) -> None:
 )
 def test_every_failure_is_a_named_reason_and_counted(act: Act, cause: str) -> None:
     with ChatServer(usual=act) as server:
-        judge = ModelJudge(judge_settings(server.url, retries=1, request_s=0.2))
+        # Long enough for the answer of a busy machine; only an endpoint that hangs makes use of it.
+        judge = ModelJudge(judge_settings(server.url, retries=1, request_s=0.2 if act is hangs else 20.0))
         found = asyncio.run(judge.judge(attempt()))
     assert (found.outcome, found.reason.partition(":")[0]) == ("unknown", cause)
     assert judge.counters()[f"unknown/{cause}"] == 1
@@ -155,7 +159,7 @@ def test_every_failure_is_a_named_reason_and_counted(act: Act, cause: str) -> No
 
 def test_a_failure_is_named_before_the_deadline_of_the_verdict_cuts_it_off() -> None:
     with ChatServer(usual=hangs) as server:
-        settings = judge_settings(server.url, deadline_s=0.5, request_s=30.0)
+        settings = judge_settings(server.url, deadline_s=1.0, request_s=30.0)
         found = asyncio.run(judge_attempt(ModelJudge(settings), attempt(), deadline_s=settings.deadline_s))
     assert (found.outcome, found.reason.partition(":")[0]) == ("unknown", "timeout")
 
@@ -201,6 +205,25 @@ def test_a_slow_model_does_not_hold_up_the_event_loop() -> None:
 
 
 # --- what the model is told
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(model_judge, "_data_url"), (model_judge, "_digest"), (ChatClient, "_encode")]
+)
+def test_screenshots_are_encoded_in_a_thread_and_not_where_episodes_are_played(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    encode, threads = getattr(module, name), list[threading.Thread]()
+
+    def noting(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return encode(*given)
+
+    monkeypatch.setattr(module, name, noting)
+    with ChatServer(says("success")) as server:
+        assert judged(server, attempt(screen("Wi-Fi", screenshot="a"), pictures={"a": PNG})).success
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_the_model_is_told_instruction_criterion_claim_and_the_last_screens() -> None:

@@ -13,6 +13,7 @@ DATES = {
     "bench/system/collection.py": "compared with the dates of episodes",
     "bench/system/fault_signals.py": "as in cli/status.py",
     "bench/system/fault_surroundings.py": "what shifts the date, to see that nobody minds",
+    "bench/system/judge_load.py": "compared with the dates of episodes",
     "bench/system/scale.py": "which episodes were stored within a window",
     "bench/system/weights.py": "when a version was published",
     "cli/status.py": "how long ago the last heartbeat of a run that is not running was",

@@ -2,7 +2,7 @@
 
 A model that judges errs in the same way on what looks alike. Errors `at random` turn verdicts round episode by episode;
 `correlated` ones turn them round for whole situations (`data.outcome_flip_by`), so that a policy can learn to get into those that
-are wrongly called a success. All runs are without hindsight, which needs to know the outcome exactly. Success is measured by the state of the
+are wrongly called a success. Random errors are there for the largest share alone, beside which the correlated ones are to be seen. All runs are without hindsight, which needs to know the outcome exactly. Success is measured by the state of the
 phone, which never errs. The share of verdicts that were really wrong is reported beside the one that was set.
 """
 
@@ -32,7 +32,7 @@ from distrl.bench.statistics import Row, Strata, bootstrap_generator, check_opti
 NO_HINDSIGHT = {"data.hindsight": "false"}
 SHARES = (0.05, 0.1, 0.2)
 EXACT = "exact judge"
-BUDGET = EpisodeBudget(episodes=1024, evaluate_every=512, tune_tasks=100, settings=ONE_UPDATE)
+BUDGET = EpisodeBudget(episodes=768, evaluate_every=384, tune_tasks=100, settings=ONE_UPDATE)
 
 
 class JudgeCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +57,19 @@ class JudgeCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def methods(*, quick: bool) -> list[Method]:
-    """The exact judge, then each share at random and correlated."""
-    found = [Method(name=EXACT, settings=NO_HINDSIGHT)]
-    for share in SHARES[2:] if quick else SHARES:
-        for by, words in (("episode", "at random"), ("situation", "correlated")):
-            noise = {"data.outcome_flip": f"{share:g}", "data.outcome_flip_by": by}
-            found.append(Method(name=name_of(share, words), settings={**NO_HINDSIGHT, **noise}))
-    return found
+    """The exact judge, each share of correlated errors, and the largest share at random."""
+    shares = SHARES[-1:] if quick else SHARES
+    return [
+        Method(name=EXACT, settings=NO_HINDSIGHT),
+        *(erring(share, "situation", "correlated") for share in shares),
+        erring(SHARES[-1], "episode", "at random"),
+    ]
+
+
+def erring(share: float, by: str, words: str) -> Method:
+    """A judge of whose verdicts so many are turned round."""
+    noise = {"data.outcome_flip": f"{share:g}", "data.outcome_flip_by": by}
+    return Method(name=name_of(share, words), settings={**NO_HINDSIGHT, **noise})
 
 
 def name_of(share: float, words: str) -> str:

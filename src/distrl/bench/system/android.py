@@ -20,8 +20,8 @@ from distrl.devices.android.health import adb_version
 from distrl.types import Value
 
 PHONES = 8
-MINUTES, QUICK_MINUTES = 10.0, 1.5
-TASKS, QUICK_TASKS = 200, 40
+MINUTES, QUICK_MINUTES = 5.0, 1.5
+TASKS, QUICK_TASKS = 100, 40
 SETTINGS: dict[str, Value] = {
     "run.name": "bench-android",
     "tasks.suite": "sim-start",

@@ -23,8 +23,8 @@ from distrl.runtime.run_folder import RunFolder
 from distrl.types import Ending
 
 RATE = 0.03
-MINUTES, QUICK_MINUTES = 15.0, 3.0
-TASKS, QUICK_TASKS = 100, 20
+MINUTES, QUICK_MINUTES = 6.0, 3.0
+TASKS, QUICK_TASKS = 60, 20
 
 
 class FaultRunFigures(msgspec.Struct, frozen=True, kw_only=True):

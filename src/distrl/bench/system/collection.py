@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.jobs import log_progress
@@ -63,11 +64,8 @@ SETTINGS: dict[str, Value] = {
     "tasks.suite": "sim-start",
     "rollout.workers": WORKERS,
     "devices.per_worker": DEVICES_PER_WORKER,
-    "devices.sim.latency.time_scale": TIME_SCALE,
     "devices.sim.latency.slow_machine_share": 0.0,
     "devices.sim.latency.slow_workers": 1,
-    "rollout.episode_budget_s": 900.0 * TIME_SCALE,
-    "rollout.step_deadline_s": 300.0 * TIME_SCALE,
     "warm_start.demonstrations": 60,
     "warm_start.epochs": 10,
     "learner.learning_rate": 1e-12,
@@ -89,13 +87,28 @@ ROUNDS, QUICK_ROUNDS = (ROUND, 2 * ROUND, 4 * ROUND, 8 * ROUND), (ROUND, 4 * ROU
 """Lengths of the rounds that are tried for `tuned_sync`."""
 SEEDS, QUICK_SEEDS, FEWEST_SEEDS = 3, 1, 2
 TRIAL_SEED = 100
-WINDOW_S, QUICK_WINDOW_S = 60.0, 30.0
+QUICK_WINDOW_S = 30.0
 
 WINDOW_DEADLINE_S = 600.0
 """The most that a run may take until its window has closed."""
 
 Series = list[tuple[float, float]]
 """Pairs of a time and the value of a counter."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """The phones of a comparison, and how long it takes over them."""
+
+    profile: str
+    """The delays of the phones: `devices.sim.latency.profile`."""
+    time_scale: float = TIME_SCALE
+    rounds: tuple[int, ...] = ROUNDS
+    """Lengths of the rounds that are tried for `tuned_sync`."""
+    seeds: int = SEEDS
+    window_s: float = 60.0
+
+
+EMULATORS = Setting(profile="emulator")
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,32 +195,32 @@ class CollectionFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(options: BenchOptions) -> CollectionFigures:
     """Measure everything that `distrl bench collection` reports."""
-    return compare(options, "collection", "emulator")
+    return compare(options, "collection", EMULATORS)
 
 
-def compare(options: BenchOptions, bench: str, profile: str) -> CollectionFigures:
-    """The three schemes on phones with the delays of a profile; the plot is called like the bench."""
-    seeds = num_seeds(options)
+def compare(options: BenchOptions, bench: str, setting: Setting) -> CollectionFigures:
+    """The three schemes on the phones of a setting; the plot is called like the bench."""
+    seeds = num_seeds(options, setting)
     check_matplotlib(options)
-    window_s = QUICK_WINDOW_S if options.quick else WINDOW_S
-    tried = try_rounds(QUICK_ROUNDS if options.quick else ROUNDS, window_s, profile)
+    chosen = replace(setting, rounds=QUICK_ROUNDS, window_s=QUICK_WINDOW_S) if options.quick else setting
+    tried = try_rounds(chosen)
     rounds = {"tuned_sync": max(tried, key=lambda length: tried[length])}
     found: dict[str, list[RunFigures]] = {name: [] for name in SCHEMES}
     for seed in range(seeds):
         for name in order(seed):
             log_progress(f"seed {seed + 1} of {seeds}: {name}")
-            found[name].append(measure(scheme_config(name, seed, rounds.get(name, ROUND), profile), window_s))
-    figures = combine(found, tried, profile)
+            found[name].append(measure(scheme_config(name, seed, rounds.get(name, ROUND), chosen), chosen.window_s))
+    figures = combine(found, tried, chosen)
     if options.out is not None:
         with plot_file(options.out, bench) as axes:
             draw(figures, axes)
     return figures
 
 
-def num_seeds(options: BenchOptions) -> int:
+def num_seeds(options: BenchOptions, setting: Setting = EMULATORS) -> int:
     """The number of repetitions; only `--quick` may have a single one, which gives no spread."""
     fewest = QUICK_SEEDS if options.quick else FEWEST_SEEDS
-    seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
+    seeds = options.seeds or (QUICK_SEEDS if options.quick else setting.seeds)
     if seeds < fewest:
         raise UsageError(
             f"--seeds {seeds} gives no spread",
@@ -222,20 +235,27 @@ def order(seed: int) -> list[str]:
     return list(SCHEMES) if seed % 2 == 0 else list(reversed(SCHEMES))
 
 
-def try_rounds(lengths: Sequence[int], window_s: float, profile: str) -> dict[int, float]:
+def try_rounds(setting: Setting) -> dict[int, float]:
     """Episodes per second of the barrier by the length of its rounds, with a seed of their own."""
     found = {}
-    for number, length in enumerate(lengths):
-        log_progress(f"length of the barrier's rounds, {number + 1} of {len(lengths)}: {length} episodes")
-        measured = measure(scheme_config("tuned_sync", TRIAL_SEED, length, profile), window_s)
+    for number, length in enumerate(setting.rounds):
+        log_progress(f"length of the barrier's rounds, {number + 1} of {len(setting.rounds)}: {length} episodes")
+        measured = measure(scheme_config("tuned_sync", TRIAL_SEED, length, setting), setting.window_s)
         found[length] = measured.collected.episodes_per_s
     return found
 
 
-def scheme_config(name: str, seed: int, round_episodes: int = ROUND, profile: str = "emulator") -> Config:
+def scheme_config(name: str, seed: int, round_episodes: int = ROUND, setting: Setting = EMULATORS) -> Config:
     """The configuration of a run."""
-    chosen: dict[str, Value] = {"run.seed": seed, "learner.round_episodes": round_episodes}
-    return load_config(None, {**SETTINGS, **SCHEMES[name], **chosen, "devices.sim.latency.profile": profile})
+    chosen: dict[str, Value] = {
+        "run.seed": seed,
+        "learner.round_episodes": round_episodes,
+        "devices.sim.latency.profile": setting.profile,
+        "devices.sim.latency.time_scale": setting.time_scale,
+        "rollout.episode_budget_s": 900.0 * setting.time_scale,
+        "rollout.step_deadline_s": 300.0 * setting.time_scale,
+    }
+    return load_config(None, {**SETTINGS, **SCHEMES[name], **chosen})
 
 
 def measure(config: Config, window_s: float) -> RunFigures:
@@ -331,12 +351,14 @@ def counter_increase(window: Window, series: Series) -> float:
     return float(end - start)
 
 
-def combine(found: dict[str, list[RunFigures]], tried: dict[int, float], profile: str) -> CollectionFigures:
+def combine(
+    found: dict[str, list[RunFigures]], tried: dict[int, float], setting: Setting = EMULATORS
+) -> CollectionFigures:
     """Combine all runs; a speed-up is the mean ratio of runs with the same seed."""
     ratios = {name: _ratios(found["async"], found[name]) for name in BASELINES}
     ours = found["async"]
     limit = mean(one.collected.limit_episodes_per_s for one in ours)
-    config = scheme_config("async", 0, profile=profile)
+    config = scheme_config("async", 0, setting=setting)
     return CollectionFigures(
         devices=WORKERS * DEVICES_PER_WORKER,
         workers=WORKERS,
@@ -347,8 +369,8 @@ def combine(found: dict[str, list[RunFigures]], tried: dict[int, float], profile
         device_utilisation=mean(one.collected.device_utilisation for one in ours),
         limit_episodes_per_s=limit,
         learner_load=limit * mean(one.training_s_per_episode for one in ours),
-        profile=profile,
-        time_scale=TIME_SCALE,
+        profile=setting.profile,
+        time_scale=setting.time_scale,
         round_episodes=ROUND,
         tuned_round_episodes=max(tried, key=lambda length: tried[length]),
         rounds_tried={str(length): round(rate, 3) for length, rate in tried.items()},

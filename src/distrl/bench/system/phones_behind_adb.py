@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -127,11 +127,19 @@ class Progress:
             log_progress(f"{self._what}: {moment.phase}, {moment.stats.episodes} episodes")
 
 
-def train(config: Config, folder: Path, what: str) -> tuple[RunFolder, Summary]:
-    """A whole training run in a folder."""
+def train(
+    config: Config, folder: Path, what: str, enough: Callable[[RunSnapshot], bool] = lambda moment: False
+) -> tuple[RunFolder, Summary]:
+    """A training run in a folder: a whole one, or until there is enough of it."""
     rooted = msgspec.structs.replace(config, run=msgspec.structs.replace(config.run, root=str(folder)))
-    run = create_run(rooted, now=datetime.now())
-    return run, Session(run, run.config(), make_runtime(rooted, run), Progress(what)).train()
+    run, progress = create_run(rooted, now=datetime.now()), Progress(what)
+
+    def watch(moment: RunSnapshot) -> None:
+        progress(moment)
+        session.interrupted = session.interrupted or enough(moment)
+
+    session = Session(run, run.config(), make_runtime(rooted, run), watch)
+    return run, session.train()
 
 
 def trained(run: RunFolder, summary: Summary) -> TrainedRun:

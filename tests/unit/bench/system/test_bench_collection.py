@@ -17,6 +17,7 @@ from distrl.bench.plots import plot_file
 from distrl.bench.system import collection
 from distrl.bench.system.collection import (
     DEVICES_PER_WORKER,
+    EMULATORS,
     ROUND,
     SCHEMES,
     WINDOW_DEADLINE_S,
@@ -32,6 +33,7 @@ from distrl.bench.system.collection import (
     scheme_config,
     summarise_window,
 )
+from distrl.bench.system.collection_sourced import SOURCED
 from distrl.config.reference import flatten
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed, UsageError
@@ -124,7 +126,7 @@ def test_a_speed_up_is_the_mean_of_the_ratios_of_runs_with_the_same_seed() -> No
             "tuned_sync": [collected(4.0), replace(collected(8.0), restarts=1)],
         },
         tried={64: 3.0, 128: 4.5, 256: 4.0},
-        profile="digirl",
+        setting=SOURCED,
     )
     assert figures.profile == "digirl"
     assert (figures.tuned_round_episodes, figures.rounds_tried["256"]) == (128, 4.0)
@@ -143,8 +145,12 @@ def test_a_speed_up_is_the_mean_of_the_ratios_of_runs_with_the_same_seed() -> No
 
 
 def test_sourced_delays_are_all_that_the_second_comparison_has_instead() -> None:
-    chosen, sourced = (flatten(scheme_config("tuned_sync", 3, ROUND, profile)) for profile in ("emulator", "digirl"))
-    assert {key for key in chosen if chosen[key] != sourced[key]} == {"devices.sim.latency.profile"}
+    chosen, sourced = (flatten(scheme_config("tuned_sync", 3, ROUND, setting)) for setting in (EMULATORS, SOURCED))
+    profile, scale = "devices.sim.latency.profile", "devices.sim.latency.time_scale"
+    limits = {"rollout.episode_budget_s", "rollout.step_deadline_s"}
+    assert {key for key in chosen if chosen[key] != sourced[key]} == {profile, scale} | limits
+    ratio = SOURCED.time_scale / EMULATORS.time_scale
+    assert all(float(str(sourced[key])) == pytest.approx(ratio * float(str(chosen[key]))) for key in limits | {scale})
 
 
 def test_the_schemes_differ_in_nothing_but_their_scheme() -> None:
@@ -286,7 +292,7 @@ def test_the_best_length_of_a_round_is_measured_and_every_scheme_with_every_seed
 def test_one_seed_has_no_spread_and_is_drawn_all_the_same(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     found = {"async": [collected(8.0)], "digirl_sync": [collected(2.0)], "tuned_sync": [collected(4.0)]}
-    figures = combine(found, {ROUND: 4.0}, "emulator")
+    figures = combine(found, {ROUND: 4.0})
     assert figures.speedup_spread["digirl_sync"] == (4.0, 4.0)
     with plot_file(tmp_path, "one") as axes:
         collection.draw(figures, axes)

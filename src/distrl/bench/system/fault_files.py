@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from distrl.bench.jobs import log_progress
 from distrl.bench.system.fault_cases import FILES, Damage, FileCase, RunFile
 from distrl.bench.system.fault_verbs import LIMIT_S, Ended, run_verb, words_of
 from distrl.errors import DistrlError
@@ -48,6 +49,7 @@ SETTINGS: dict[str, Value] = {
 }
 AT_ONCE = 2
 """Verbs that are run at the same time, each on a copy of its own."""
+TOLD_EVERY = 100
 ROLES_END_S = 60.0
 """How long roles may take to end after their supervisor."""
 TRAIN_S = 240.0
@@ -244,7 +246,12 @@ def read_all(base: Path, root: Path, cases: Sequence[FileCase]) -> list[Tried]:
 
 
 def _read_share(copy: Path, cases: Sequence[FileCase]) -> list[Tried]:
-    return [read_damaged(copy, case) for case in cases]
+    tried = list[Tried]()
+    for case in cases:
+        tried.append(read_damaged(copy, case))
+        if len(tried) % TOLD_EVERY == 0:
+            log_progress(f"faults: {len(tried)} of {len(cases)} damaged files read, in one of {AT_ONCE} processes")
+    return tried
 
 
 def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Tried:

@@ -45,13 +45,22 @@ def storage_errors(folder: Path, *, flag: str = "--run.root") -> Iterator[None]:
         yield
     except OSError as error:
         fix = FIXES.get(error.errno or 0, "check the disk, or choose another folder with {flag}")
-        # A folder in the place of a file: which file is what its owner needs to know.
-        place = error.filename if error.errno == errno.EISDIR and error.filename else folder
-        seen = f"cannot use {place}: {error.strerror or error}"
+        seen = f"cannot use {_place(error, folder)}: {error.strerror or error}"
         raise StoreError(seen, expected="a folder that can be read and written", fix=fix.format(flag=flag)) from error
     except sqlite3.Error as error:
         kind = StoreBusy if getattr(error, "sqlite_errorcode", 0) & 0xFF in BUSY else StoreError
         raise kind(f"cannot use the index in {folder}: {error}", fix=_index_fix(error).format(flag=flag)) from error
+
+
+def _place(error: OSError, folder: Path) -> Path:
+    """What is in the way, where the system says so: a folder in the place of a file, or the folder in which nothing may be written."""
+    if not isinstance(error.filename, str):
+        return folder
+    found = Path(error.filename)
+    if error.errno == errno.EISDIR:
+        return found
+    # Not the file itself: it is a draft under a temporary name.
+    return found.parent if isinstance(error, PermissionError) and folder in found.parents else folder
 
 
 def publish(path: Path, content: bytes) -> bool:

@@ -167,7 +167,11 @@ FILES: tuple[RunFile, ...] = (
         what="the evaluation before",
         refused={"Python": BROKEN, "resume": (*BROKEN, "read-only")},
     ),
-    RunFile(file="evaluations/v*.json", what="an evaluation on the way", refused={"Python": BROKEN}),
+    RunFile(
+        file="evaluations/v*.json",
+        what="an evaluation on the way",
+        refused={"Python": BROKEN, "resume": ("read-only",)},
+    ),
     RunFile(
         file="evaluations/after.json",
         what="the evaluation after",

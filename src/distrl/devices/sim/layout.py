@@ -6,10 +6,13 @@ be seen is placed: the rest of a long list comes into sight by scrolling.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+
 import msgspec
 
 from distrl.devices.sim.state import PhoneState
-from distrl.devices.sim.widgets import CLASS_NAMES, View, Widget, WidgetKind
+from distrl.devices.sim.widgets import CLASS_NAMES, Style, View, Widget, WidgetKind
 from distrl.types import Bounds, UiElement
 
 WIDTH, HEIGHT = 360, 720
@@ -18,6 +21,8 @@ GRID_COLUMNS, GRID_ROWS = 4, 5
 HEIGHTS: dict[WidgetKind, int] = {
     "row": 56, "switch": 56, "check": 52, "button": 56, "field": 64, "label": 34, "heading": 36, "card": 92, "icon": 56, "tab": 56,
 }  # fmt: skip
+TILE_COLUMNS, TILE_HEIGHT = 2, 122
+"""Of the cards of a view in the style "tiles"; whatever else it has takes a whole line."""
 VISIBLE_SHARE = 0.6
 """How much of a widget must be in sight to be reported."""
 
@@ -66,9 +71,11 @@ def _page(view: View, state: PhoneState) -> Screen:
     placed = _title_icons(view)
     if bottom_bar:
         placed += _across(view.bottom, HEIGHT - BOTTOM_BAR, HEIGHT)
-    content = sum(HEIGHTS[widget.kind] for widget in view.body) * dense
-    overflow = max(0.0, content - (bottom - top))
-    placed += _column(view.body, top, bottom, scroll=min(state.place.scroll, overflow), dense=dense)
+    tiled = view.style == "tiles"
+    heights = (height_of(line[0], "tiles") for line in _lines(view.body)) if tiled else _heights(view.body)
+    overflow = max(0.0, sum(heights) * dense - (bottom - top))
+    place = _tiles if tiled else _column
+    placed += place(view.body, top, bottom, scroll=min(state.place.scroll, overflow), dense=dense)
     return Screen(
         view=view, placed=tuple(placed), body=_bounds(0, top, WIDTH, bottom), overflow=overflow, keyboard=keyboard
     )
@@ -77,6 +84,15 @@ def _page(view: View, state: PhoneState) -> Screen:
 def density(state: PhoneState) -> float:
     """How tall widgets are on this phone's pages, compared with `HEIGHTS`."""
     return 0.9 if state.perturbations.variant % 3 == 2 else 1.0
+
+
+def height_of(widget: Widget, style: Style) -> float:
+    """How tall a widget is in a view of this style, before `density`."""
+    return TILE_HEIGHT if style == "tiles" and widget.kind == "card" else HEIGHTS[widget.kind]
+
+
+def _heights(widgets: tuple[Widget, ...]) -> Iterator[float]:
+    return (HEIGHTS[widget.kind] for widget in widgets)
 
 
 def _dialog(view: View, *, keyboard: bool) -> Screen:
@@ -132,6 +148,26 @@ def _column(
             placed.append(Placed(widget, _bounds(left, max(y, top), right, min(y + height, bottom))))
         y += height
     return placed
+
+
+def _tiles(widgets: tuple[Widget, ...], top: float, bottom: float, *, scroll: float, dense: float) -> list[Placed]:
+    """Cards side by side, as in an album."""
+    placed, y = list[Placed](), top - scroll
+    for line in _lines(widgets):
+        height = height_of(line[0], "tiles") * dense
+        width = WIDTH / TILE_COLUMNS if line[0].kind == "card" else WIDTH
+        if min(y + height, bottom) - max(y, top) >= VISIBLE_SHARE * height:
+            upper, lower = max(y, top), min(y + height, bottom)
+            placed += (Placed(one, _bounds(at * width, upper, (at + 1) * width, lower)) for at, one in enumerate(line))
+        y += height
+    return placed
+
+
+def _lines(widgets: tuple[Widget, ...]) -> Iterator[tuple[Widget, ...]]:
+    """Cards that follow each other by twos, anything else alone."""
+    for cards, found in groupby(widgets, key=lambda widget: widget.kind == "card"):
+        run, columns = tuple(found), TILE_COLUMNS if cards else 1
+        yield from (run[at : at + columns] for at in range(0, len(run), columns))
 
 
 def _bounds(left: float, top: float, right: float, bottom: float) -> Bounds:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from PIL import Image
 
 from distrl.devices.sim import phone
-from distrl.devices.sim.layout import HEIGHT, HEIGHTS, STATUS_BAR, TITLE_BAR, WIDTH, Placed, Screen
+from distrl.devices.sim.layout import HEIGHT, STATUS_BAR, TITLE_BAR, WIDTH, Placed, Screen, height_of
 from distrl.devices.sim.page_art import backdrop_of, beside, draw_behind, lay_page
 from distrl.devices.sim.paint import BLACK, WHITE, Box, Canvas, Colour, Pen, Written, mix
 from distrl.devices.sim.state import PhoneState
@@ -151,7 +151,7 @@ def _draw_scroll_bar(canvas: Canvas, screen: Screen, state: PhoneState, theme: T
 def _whole_box(placed: Placed, screen: Screen) -> Box:
     """The box of a widget as if nothing had cut it off: bars are drawn over what juts out."""
     left, top, right, bottom = _box(placed)
-    full = HEIGHTS[placed.widget.kind]
+    full = height_of(placed.widget, screen.view.style)
     if bottom - top >= UNCLIPPED * full:
         return left, top, right, bottom
     cut_above = placed.bounds.top <= screen.body.top

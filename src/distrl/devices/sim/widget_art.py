@@ -359,14 +359,15 @@ def _picture_of(widget: Widget) -> str:
 
 
 def _photo_tile(canvas: Canvas, widget: Widget, box: Box, setting: Setting) -> None:
-    """A photo from edge to edge with its caption on a dark foot."""
-    shape = (box[0] + 6, box[1] + 3, box[2] - 6, box[3] - 3)
+    """A photo with its caption on a dark foot."""
+    shape = (box[0] + 4, box[1] + 4, box[2] - 4, box[3] - 4)
     icon = widget.icon if is_picture(widget.icon) else f"photo:{widget.text}"
     draw_picture(canvas, icon, shape, dark=setting.theme.dark)
-    width = canvas.length(widget.text, 14, shape[2] - shape[0] - 50) + 22
-    foot = (shape[0] + 8, shape[3] - 31, shape[0] + 8 + width, shape[3] - 7)
+    room = shape[2] - shape[0] - 32
+    width = canvas.length(widget.text, 13.5, room) + 20
+    foot = (shape[0] + 6, shape[3] - 30, shape[0] + 6 + width, shape[3] - 6)
     canvas.rounded(foot, 12, (24, 26, 32))
-    canvas.text(foot[0] + 11, (foot[1] + foot[3]) / 2, widget.text, Pen(14, WHITE), width=shape[2] - shape[0] - 50)
+    canvas.text(foot[0] + 10, (foot[1] + foot[3]) / 2, widget.text, Pen(13.5, WHITE), width=room)
 
 
 def _icon(canvas: Canvas, widget: Widget, box: Box, setting: Setting) -> None:

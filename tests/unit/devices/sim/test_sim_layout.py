@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,15 +20,19 @@ from distrl.devices.sim.layout import (
     HEIGHTS,
     KEYBOARD,
     STATUS_BAR,
+    TILE_COLUMNS,
+    TILE_HEIGHT,
     TITLE_BAR,
     VISIBLE_SHARE,
     Placed,
+    Screen,
     elements_of,
     lay_out,
 )
 from distrl.devices.sim.phone import show
+from distrl.devices.sim.render import draw
 from distrl.devices.sim.state import Perturbations, PhoneState, Place
-from distrl.devices.sim.widgets import CLASS_NAMES, View, Widget, button, icon, label, row, tab
+from distrl.devices.sim.widgets import CLASS_NAMES, View, Widget, button, card, icon, label, row, tab
 from distrl.devices.sim.world import HOME
 from distrl.tasks.sim.oracle import play_oracle
 from distrl.tasks.sim.suites import SUITES
@@ -187,6 +192,51 @@ def test_only_what_is_mostly_in_sight_is_placed_and_never_beyond_the_body(
         assert placed.bounds.top >= screen.body.top - PIXEL
         assert placed.bounds.bottom <= screen.body.bottom + PIXEL
         assert (placed.bounds.bottom - placed.bounds.top) * HEIGHT >= VISIBLE_SHARE * HEIGHTS["row"] - 0.2
+
+
+def photos(count: int, scroll: float = 0.0, *more: Widget) -> Screen:
+    tiles = tuple(card(f"p{number}", f"Photo {number}", tap=NOTHING) for number in range(count))
+    return lay_out(View(title="", body=(*tiles, *more), style="tiles"), a_state(scroll))
+
+
+def test_tiles_lie_side_by_side_in_their_order_and_what_is_no_tile_takes_a_line() -> None:
+    screen = photos(3, 0.0, label("note", "No more"))
+    assert [placed.widget.id for placed in screen.placed] == ["p0", "p1", "p2", "note"]
+    boxes = [placed.bounds for placed in screen.placed]
+    assert [(box.left, box.right) for box in boxes] == [(0.0, 0.5), (0.5, 1.0), (0.0, 0.5), (0.0, 1.0)]
+    top = STATUS_BAR + TITLE_BAR
+    tops = [top, top, top + TILE_HEIGHT, top + 2 * TILE_HEIGHT]
+    assert [box.top * HEIGHT for box in boxes] == pytest.approx(tops, abs=0.1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(count=st.integers(1, 60), scroll=st.floats(0, 4000))
+def test_tiles_scroll_by_lines_and_a_line_is_seen_as_a_whole(count: int, scroll: float) -> None:
+    screen, lines = photos(count, scroll), -(-count // TILE_COLUMNS)
+    assert screen.overflow == max(0.0, lines * TILE_HEIGHT - (HEIGHT - STATUS_BAR - TITLE_BAR))
+    seen = [int(placed.widget.id[1:]) for placed in screen.placed]
+    assert seen == list(range(seen[0], seen[-1] + 1))
+    assert seen[0] % TILE_COLUMNS == 0
+    assert seen[-1] + 1 == count or (seen[-1] + 1) % TILE_COLUMNS == 0
+    for placed in screen.placed:
+        assert placed.bounds.top >= screen.body.top - PIXEL
+        assert placed.bounds.bottom <= screen.body.bottom + PIXEL
+        assert (placed.bounds.bottom - placed.bounds.top) * HEIGHT >= VISIBLE_SHARE * TILE_HEIGHT - 0.2
+
+
+def test_photos_are_a_grid_whose_pictures_fill_what_is_told_of_them() -> None:
+    finger = Finger("photos")
+    tiles = [placed for placed in finger.shown.placed if placed.widget.kind == "card"]
+    assert len({placed.bounds.left for placed in tiles}) == TILE_COLUMNS
+    picture = np.asarray(draw(finger.state))
+    height, width = picture.shape[:2]
+    for bounds in (placed.bounds for placed in tiles):
+        upper, lower = round(bounds.top * height) + 12, round(bounds.bottom * height) - 12
+        left, right = round(bounds.left * width), round(bounds.right * width)
+        inside = picture[upper:lower, left + 12 : right - 12]
+        gap = picture[upper:lower, [left + 1, right - 2]]
+        assert len(np.unique(inside.reshape(-1, 3), axis=0)) > 50, "a picture"
+        assert np.ptp(gap, axis=(0, 1)).max() <= 1, "nothing of the next one"
 
 
 def test_scrolling_beyond_the_end_stays_at_the_end() -> None:

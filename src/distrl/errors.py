@@ -93,6 +93,12 @@ class CorruptFrame(DeviceError):
     usual_cause = LossCause.DAMAGED
 
 
+class JudgeError(DistrlError):
+    """A judge that gives no verdicts, whatever it is asked."""
+
+    exit_code = 3
+
+
 class RoleCrashed(DistrlError):
     """A role that died more often than the supervisor may restart it."""
 

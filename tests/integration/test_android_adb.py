@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, AdbConfig, find_adb
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb_program import find_adb
 from distrl.devices.android.health import check_all
 from distrl.devices.serve_sim.android import AndroidSettings
 from distrl.devices.serve_sim.server import ServedPhone

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, AdbConfig, find_adb, server_listens
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb_program import find_adb, server_listens
 from distrl.devices.android.device import AndroidDevice, make_devices
 from distrl.devices.base import Fleet, cause_of
 from distrl.devices.following import Following, can_follow

@@ -13,7 +13,8 @@ import pytest
 from distrl.config.judging import AndroidWorldConfig
 from distrl.config.load import load_config
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, AdbConfig, find_adb
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb_program import find_adb
 from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.emulator import tell_adb
 from distrl.devices.android.world import World

@@ -11,7 +11,7 @@ import pytest
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.base import SPLITS, suite, tasks_of
-from support.chats import KEY, KEY_ENV, ChatServer, Handler, fails, says
+from support.chats import KEY, KEY_ENV, Act, ChatServer, Handler, fails, says, sends
 from support.runs import TINY, distrl, flags
 
 SETTINGS = {
@@ -73,6 +73,35 @@ def test_a_list_of_500_instructions_trains_with_a_model_as_the_judge(
     assert set(server.keys) == {f"Bearer {KEY}"}
     kept = [path for path in run.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
     assert (kept, KEY in done.stdout + done.stderr) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("act", "cause"),
+    [
+        (fails(401, f"no such key: {KEY}"), "unauthorised"),
+        (fails(429, Retry_After="3600"), "rate_limited"),
+        (sends(b"<html>hello</html>", kind="text/html"), "no_api"),
+    ],
+)
+def test_a_run_whose_judge_has_no_verdicts_ends_with_3_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Act, cause: str
+) -> None:
+    monkeypatch.setenv(KEY_ENV, KEY)
+    write_list(tmp_path / "tasks.jsonl")
+    with ChatServer(usual=act) as server:
+        settings = {
+            **SETTINGS,
+            "run.root": tmp_path,
+            "run.episodes": 10_000,
+            "runtime.no_verdicts": 6,
+            "tasks.list.path": tmp_path / "tasks.jsonl",
+            "judge.model.url": server.url,
+        }
+        ended = distrl("train", *flags(settings))
+    assert ended.returncode == 3, ended.stderr
+    assert f"without a verdict (runtime.no_verdicts): {cause}: " in ended.stderr
+    assert "--resume" in ended.stderr
+    assert KEY not in ended.stdout + ended.stderr
 
 
 def test_a_run_without_the_key_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

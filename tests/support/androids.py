@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from distrl.config.schema import NO_PERTURBATIONS
-from distrl.devices.android.adb import Adb, AdbConfig, find_adb
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb_program import find_adb
 from distrl.devices.serve_sim.android import AndroidSettings
 from distrl.devices.serve_sim.server import FaultSettings, ServedPhone, serve
 from distrl.errors import DeviceError

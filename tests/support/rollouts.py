@@ -43,7 +43,7 @@ from distrl.types import (
 
 SUITE = "sim-general"
 HANGS_S = 30.0
-DEAF_S = 6.0
+DEAF_S = 60.0
 """How long a double that does not heed its cancellation goes on: a test that waits for it fails, and ends."""
 VALUE = 0.625
 LIMITS = EpisodeLimits(budget_s=60.0, step_deadline_s=10.0, history=6, repeat_penalty=0.01)

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     """Show them."""
     from rich.table import Table
 
-    from distrl.cli.main import console, print_json
+    from distrl.cli.main import console, print_json, printable
     from distrl.runtime.device_history import read_histories
     from distrl.runtime.run_folder import open_run
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         causes = ", ".join(f"{count} {cause}" for cause, count in one.causes.items())
         counts = (str(one.episodes), str(one.losses), f"{one.losses_per_100:g}", causes, str(one.failed_restarts))
         away = f"{one.down_s:g} s{' and still' if one.is_down else ''}"
-        table.add_row(one.device, *counts, away, f"{one.longest_down_s:g} s", one.last[:60])
+        table.add_row(printable(one.device), *counts, away, f"{one.longest_down_s:g} s", printable(one.last[:60]))
     if found:
         console().print(table)
     else:

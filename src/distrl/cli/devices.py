@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.cli import device_stats, emulators
-from distrl.cli.main import console, print_json, real_number, whole_number
+from distrl.cli.main import console, print_json, printable, real_number, whole_number
 from distrl.config.load import load_config
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb
@@ -107,7 +107,7 @@ async def _list(args: argparse.Namespace, settings: AndroidConfig) -> int:
     found = await Adb(adb_config(settings)).devices()
     table = Table("serial", "state", "model", box=None, pad_edge=False)
     for device in found:
-        table.add_row(device.serial, device.state, device.model)
+        table.add_row(printable(device.serial), printable(device.state), printable(device.model))
     if found:
         console().print(table)
     else:
@@ -121,7 +121,7 @@ async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
     began = time.perf_counter()
     device = AndroidDevice(args.serial, settings)
     await device.phone.come_online()
-    return _print_capture(args, await device.capture(screenshot=True), took_s=time.perf_counter() - began)
+    return _print_capture(args, await device.capture(screenshot=True), began_s=began)
 
 
 def _show_web(args: argparse.Namespace) -> int:
@@ -130,10 +130,10 @@ def _show_web(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     settings = load_config(args.config, {**args.overrides, "devices.kind": "web"}).devices.web
     capture = asyncio.run(show_page(settings, args.url))
-    return _print_capture(args, capture, took_s=time.perf_counter() - began)
+    return _print_capture(args, capture, began_s=began)
 
 
-def _print_capture(args: argparse.Namespace, capture: Capture, *, took_s: float) -> int:
+def _print_capture(args: argparse.Namespace, capture: Capture, *, began_s: float) -> int:
     out: Path = args.out or Path(f"{args.serial.replace(':', '-')}.png")
     try:
         out.write_bytes(draw_boxes(capture))
@@ -141,10 +141,12 @@ def _print_capture(args: argparse.Namespace, capture: Capture, *, took_s: float)
         raise UsageError(f"cannot write {out}: {error.strerror}", fix="another --out") from None
     for number, element in enumerate(capture.elements):
         words = element.text or element.description or element.resource_id
-        print(f"{number:3} {'tap' if element.clickable else '   '} {element.class_name:16} {words[:80]}")
-    print(f"{capture.app or 'an unknown app'}; {out} in {took_s:.2f} s")
+        shown = " ".join(printable(f"{element.class_name:16} {words[:80]}").splitlines())
+        print(f"{number:3} {'tap' if element.clickable else '   '} {shown}")
+    took_s = time.perf_counter() - began_s
+    print(f"{printable(capture.app) or 'an unknown app'}; {out} in {took_s:.2f} s")
     if args.json:
-        facts = {"app": capture.app, "file": str(out), "elements": capture.elements}
+        facts = {"app": capture.app, "file": str(out), "took_s": took_s, "elements": capture.elements}
         print_json({"serial": args.serial, "width_px": capture.width_px, "height_px": capture.height_px, **facts})
     return 0
 
@@ -154,9 +156,9 @@ async def _check(args: argparse.Namespace, settings: AndroidConfig) -> int:
     if not found:
         raise DeviceError("adb knows no device", expected="one or more", fix="plug one in, or adb connect HOST:PORT")
     for health in found:
-        print(f"{health.serial}  {'ok' if health.ok else 'FAILED'}  {health.seen}")
+        print(printable(f"{health.serial}  {'ok' if health.ok else 'FAILED'}  {health.seen}"))
         if health.fix:
-            print(f"  try: {health.fix}")
+            print(printable(f"  try: {health.fix}"))
     if args.json:
         print_json({"devices": found})
     return 0 if all(health.ok for health in found) else DeviceError.exit_code

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from distrl.bench.base import memory_bytes, num_cores
-from distrl.cli.main import console, print_json
+from distrl.cli.main import console, print_json, printable
 from distrl.errors import DeviceError, DistrlError, raised_as
 from distrl.experience.durable import storage_errors
 
@@ -265,7 +265,7 @@ def _android_sdk() -> str:
 def _android_devices() -> str:
     """Each device by taking a picture and tapping its corner; no server is started for it."""
     from distrl.config.schema import AndroidConfig
-    from distrl.devices.android.adb import server_listens
+    from distrl.devices.android.adb_program import server_listens
     from distrl.devices.android.health import check_all
     from distrl.devices.android.phone import adb_config
 
@@ -305,7 +305,7 @@ def _print_table(checks: list[Check]) -> None:
 
     table = Table("check", "", "seen", box=None, pad_edge=False)
     for check in checks:
-        seen = check.seen if check.ok else f"{check.seen}\ntry: {check.fix}"
+        seen = printable(check.seen if check.ok else f"{check.seen}\ntry: {check.fix}")
         table.add_row(check.name, "ok" if check.ok else "FAILED", seen, style="" if check.ok else "bold red")
     console().print(table)
     failed = sum(not check.ok for check in checks)

@@ -324,6 +324,8 @@ class RuntimeConfig(Section, frozen=True):
     """Wait before the first restart; doubles with each one in a row, up to 10 s."""
     no_devices_s: SecondsOrNone = 3600.0
     """A run whose workers have all been without a device for so long ends, and can be resumed; 0: it waits for ever."""
+    no_verdicts: CountOrNone = 100
+    """A run ends, and can be resumed, once the judge has left so many claims in a row of every worker without a verdict; 0: it goes on."""
 
 
 class TelemetryConfig(Section, frozen=True):

@@ -110,6 +110,8 @@ class WorkerCounts(msgspec.Struct, kw_only=True):
     truncated: int = 0
     unjudged: int = 0
     """Episodes that ended well and whose judge failed: stored, and nothing is learnt from them."""
+    unjudged_in_a_row: int = 0
+    """Of these, since the last claim that has a verdict. Without a claim a verdict may cost no judge a look."""
     unrelabelled: int = 0
     """Episodes for which the suite's hindsight failed: stored as they are, and nothing is stored beside them."""
     acknowledge_s: float = 0.0
@@ -406,7 +408,10 @@ class Worker:
             verdict = await judge_attempt(parts.judge, attempt, deadline_s=parts.judge_deadline_s)
         if not verdict.known and not trajectory.ending.is_error and not was_cut:
             self.counts.unjudged += 1
+            self.counts.unjudged_in_a_row += 1
             parts.log.write("unjudged", id=trajectory.id, why=verdict.reason)
+        elif verdict.known and trajectory.end.claim is not None:
+            self.counts.unjudged_in_a_row = 0
         judged = replace(with_verdict(trajectory, verdict), worker=parts.name)
         judged = replace(judged, priority=parts.first_priority(judged))
         # Before the episode itself: once that is stored, its round may be over and its learner may go on.

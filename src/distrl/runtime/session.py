@@ -15,14 +15,14 @@ import msgspec
 
 from distrl.config.schema import Config, RunConfig
 from distrl.devices.base import Clock
-from distrl.errors import DeviceError, DistrlError
+from distrl.errors import DeviceError, DistrlError, JudgeError
 from distrl.evaluation.report import rate_of
 from distrl.rollout.deadlines import verdicts_of_worker_s
 from distrl.runtime.base import RoleStatus, Runtime, role_names, worker_names
 from distrl.runtime.placement import uses_gpu
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
-from distrl.runtime.summary import Summary, summarise
+from distrl.runtime.summary import Summary, last_unjudged, summarise
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.gpu import GpuMeter, GpuReading
 from distrl.telemetry.heartbeat import Heartbeat
@@ -80,7 +80,7 @@ class Session:
         self._collecting_since_s: float | None = None
         self._lacking_since_s: float | None = None
         """Since when no worker has a device; None: one has, or nobody knows yet."""
-        self._given_up: DeviceError | None = None
+        self._given_up: DistrlError | None = None
         """Why collecting ended before its budget was used up."""
         self._device_times_s: tuple[float, float] | None = None
         self._phase = "starting"
@@ -194,7 +194,7 @@ class Session:
         self._phase = "warming up"
         while not self.interrupted and not self._over() and self._given_up is None:
             self._count_time()
-            self._given_up = self._waited_too_long()
+            self._given_up = self._waited_too_long() or self._lacks_verdicts()
             self._turn()
         self._device_times_s = self._device_times()
         self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
@@ -228,6 +228,18 @@ class Session:
         self._transport.reports.remove("after")
         if self._gpu is not None:
             self._gpu.reset()
+
+    def _lacks_verdicts(self) -> JudgeError | None:
+        """The error of a run of which nothing is learnt, since its judge gives no verdicts (`runtime.no_verdicts`); None: it does."""
+        most = self._config.runtime.no_verdicts
+        in_a_row = [int(beat.figures.get("unjudged_in_a_row", 0.0)) for beat in self._worker_beats()]
+        if not most or not in_a_row or min(in_a_row) < most:
+            return None
+        return JudgeError(
+            f"the judge left the last {sum(in_a_row)} claims without a verdict (runtime.no_verdicts): {last_unjudged(self._run)}",
+            expected="verdicts, without which nothing is learnt",
+            fix=f"mend the judge, then `distrl train --resume {self._run.path}`",
+        )
 
     def _has_weights(self) -> bool:
         return self._transport.weights.latest() is not None

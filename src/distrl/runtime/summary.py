@@ -319,6 +319,13 @@ def _notices(run: RunFolder) -> list[str]:
     return list(dict.fromkeys(told)) + lost
 
 
+def last_unjudged(run: RunFolder) -> str:
+    """Why the judge had no verdict on the newest episode without one."""
+    found = [event for path in run.logs.glob("worker-*.jsonl") for event in events_of(path, "unjudged", "why")]
+    newest = max(found, key=lambda event: float(event["time_s"]), default=None)
+    return "read the logs of the workers" if newest is None else str(newest["why"])
+
+
 def _troubles(run: RunFolder) -> list[str]:
     found = [
         (float(event["time_s"]), f"{event['role']} died: {event['why']}")

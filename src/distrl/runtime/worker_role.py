@@ -92,6 +92,7 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "losses": counts.losses,
         "truncated": counts.truncated,
         "unjudged": counts.unjudged,
+        "unjudged_in_a_row": counts.unjudged_in_a_row,
         "judging": worker.num_judging,
         "relabelled": relabeller.num_relabelled if relabeller else 0,
         "unrelabelled": counts.unrelabelled,

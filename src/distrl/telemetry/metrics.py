@@ -35,6 +35,7 @@ METRICS: dict[str, Metric] = {
         _metric("worker/losses", "count", "devices lost during an episode", "near 0 without faults"),
         _metric("worker/truncated", "episodes", "episodes that a limit on steps or time cut off; they are bootstrapped and used", "a small share of the episodes"),
         _metric("worker/unjudged", "episodes", "episodes whose judge failed or missed its deadline; they are stored, and nothing is learnt from them", "0"),
+        _metric("worker/unjudged_in_a_row", "episodes", "of these, since the last claim with a verdict", "0; at runtime.no_verdicts the run ends"),
         _metric("worker/judging", "episodes", "episodes that wait for their verdict or for hindsight", "below judge.at_once; at that number new episodes wait"),
         _metric("worker/relabelled", "episodes", "failures stored once more as a success at another task, with data.hindsight", "rises, more slowly as success rises"),
         _metric("worker/unrelabelled", "episodes", "episodes for which the suite's hindsight failed or missed judge.deadline_s; they are stored as they are", "0"),

@@ -155,10 +155,30 @@ def android() -> list[str]:
         trained["restarts"],
         faults["counted_as_failure"],
     ]
+    here, load = kept("android"), kept("judge_load")
+    ways = [here["adb"], here["in_process"]]
+    assert (here["phones"], here["minutes"], here["test_tasks"]) == (8, 5.0, 100)
+    assert (load["instructions"], load["overlap"], load["at_once"]) == (500, 0, 8)
+    assert load["slow_answers"]["judged_at_once"] >= 7.5
+    low, high = (round(100 * share) for share in load["kept_spread"])
     return [
         f"{strings['broken_out']} · {strings['changed']} · {strings['typed_wrong']}",
         " · ".join(map(str, [faults["faults"], *counts])),
+        " · ".join(f"{100 * one['success_before'][0]:.1f} → {percent(one['success_after'][0])}" for one in ways),
+        " · ".join(f"{one['steps_per_s']:.0f}" for one in ways),
+        f"{percent(load['kept'], 0)} [{low}, {high}] · {percent(load['kept_one_at_a_time'], 0)}",
     ]
+
+
+def test_the_pages_of_android_and_judges_show_what_was_measured() -> None:
+    here, load = kept("android"), kept("judge_load")
+    shares = [100 * here[way][when][0] for way in ("adb", "in_process") for when in ("success_before", "success_after")]
+    rates = [here[way]["steps_per_s"] for way in ("adb", "in_process")]
+    told = "from {:.0f} to {:.0f} % behind adb, and from {:.0f} to {:.0f} % in the process, with {:.0f} and {:.0f} steps a second"
+    assert told.format(*shares, *rates) in prose("docs/android.md")
+    kept_shares = [100 * share for share in (load["kept"], *load["kept_spread"], load["kept_one_at_a_time"])]
+    told = "collection kept {:.0f} % ({:.0f} to {:.0f} % between neighbouring windows), with one at a time {:.0f} %"
+    assert told.format(*kept_shares) in prose("docs/judges.md")
 
 
 def exact(row: list[float]) -> float:

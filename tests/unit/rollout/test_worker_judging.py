@@ -17,7 +17,7 @@ from distrl.rollout.scheduler import TaskFeed
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.tasks.judges import Attempt
 from distrl.telemetry.events import read_events
-from distrl.types import Ending, Task, Trajectory, Verdict
+from distrl.types import Ending, Finish, Task, Trajectory, Verdict
 from support.rollouts import (
     DEAF_S,
     HANGS_S,
@@ -74,9 +74,9 @@ def events(folder: Path, name: str) -> list[dict[str, object]]:
     return [dict(event) for event in read_events(folder / "worker-0.jsonl") if event["event"] == name]
 
 
-def make(folder: Path, *, pages: int = 1, **changes: object) -> WorkerParts:
+def make(folder: Path, *, pages: int = 1, policy: ScriptedPolicy | None = None, **changes: object) -> WorkerParts:
     devices = [Page(f"page-{number}") for number in range(pages)]
-    parts = make_parts(folder, ScriptedPolicy(), Published(), devices)
+    parts = make_parts(folder, policy or ScriptedPolicy(), Published(), devices)
     return replace(parts, feed=TaskFeed(Pages(), "train", seed="test"), **changes)
 
 
@@ -184,6 +184,36 @@ def test_a_judge_that_raises_costs_that_verdict_alone(tmp_path: Path) -> None:
     assert all(step.reward == 0.0 for one in unknown for step in one.steps), "nothing is learnt from it"
     assert worker.counts.unjudged == len(unknown) == len(events(tmp_path, "unjudged"))
     assert not events(tmp_path, "device_lost")
+
+
+def test_claims_without_a_verdict_are_counted_in_a_row_until_one_has_one(tmp_path: Path) -> None:
+    def fail_at_first(task: Task) -> None:
+        asked.append(task)
+        if len(asked) <= 5:
+            raise ConnectionError("the model's API is down")
+
+    asked: list[Task] = []
+    seen: list[int] = []
+    claims = ScriptedPolicy(lambda seen: Finish())
+    parts = make(tmp_path, policy=claims, judge=OddJudge(fail_at_first))
+
+    def enough(worker: Worker) -> bool:
+        seen.append(worker.counts.unjudged_in_a_row)
+        return worker.counts.episodes >= 8
+
+    worker = asyncio.run(play(parts, enough))
+    assert (worker.counts.unjudged, worker.counts.unjudged_in_a_row) == (5, 0)
+    assert max(seen) > 1
+
+
+def test_a_verdict_that_needs_no_judge_does_not_hide_that_the_judge_is_down(tmp_path: Path) -> None:
+    parts = make(tmp_path, judge=OddJudge(lambda task: _fail() if task.id.endswith("/1") else None))
+    worker = asyncio.run(play(parts, lambda worker: worker.counts.unjudged >= 2 and worker.counts.episodes >= 16))
+    assert worker.counts.unjudged_in_a_row == worker.counts.unjudged, "the others ended without a claim"
+
+
+def _fail() -> None:
+    raise ConnectionError("the model's API is down")
 
 
 def test_what_a_fault_ended_is_unknown_without_asking_the_judge_and_is_not_called_unjudged(tmp_path: Path) -> None:

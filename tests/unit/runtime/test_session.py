@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from distrl.config.load import load_config
-from distrl.errors import DeviceError, RoleCrashed, StoreError
+from distrl.errors import DeviceError, JudgeError, RoleCrashed, StoreError
 from distrl.evaluation.report import make_report
 from distrl.runtime import session as sessions
 from distrl.runtime.base import RoleStatus, Runtime
 from distrl.runtime.run_folder import create_run, take
 from distrl.runtime.session import WORKER_END_S, RunSnapshot, Session
-from distrl.telemetry.events import events_of
+from distrl.telemetry.events import EventLog, events_of
 from distrl.telemetry.heartbeat import Heartbeat, Phase
 from distrl.transport.base import BudgetUsed
 from distrl.transport.memory import MemoryTransport
@@ -302,6 +302,28 @@ def test_a_run_whose_devices_do_not_come_back_ends_with_the_fix(tmp_path: Path) 
     assert "--resume" in str(caught.value)
     assert scene.run.summary.exists(), "what was learnt is saved and summed up first"
     assert 1620.0 < scene.runtime.now_s < 1640.0
+
+
+def test_a_run_whose_judge_gives_no_verdicts_ends_with_why_and_can_be_resumed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, runtime__no_verdicts=50)
+    EventLog(scene.run.log("worker-0")).write("unjudged", id="1", why="unauthorised: HTTP 401: is the key in K right?")
+
+    def give_no_verdict() -> None:
+        scene.runtime.figures = {"unjudged_in_a_row": scene.runtime.now_s - 1000.0}
+
+    scene.runtime.on_turn = give_no_verdict
+    with pytest.raises(JudgeError, match="HTTP 401") as caught:
+        scene.session().train()
+    assert (caught.value.exit_code, "--resume" in caught.value.fix) == (3, True)
+    assert scene.run.summary.exists(), "what was learnt is saved and summed up first"
+    assert 1050.0 <= scene.runtime.now_s < 1060.0
+
+
+@pytest.mark.parametrize(("most", "in_a_row"), [(0, 1e6), (50, 49.0)])
+def test_a_judge_that_sometimes_says_something_ends_no_run(tmp_path: Path, most: int, in_a_row: float) -> None:
+    scene = Scene(tmp_path, runtime__no_verdicts=most)
+    scene.runtime.figures = {"unjudged_in_a_row": in_a_row}
+    assert scene.session().train().collect_s == pytest.approx(60.0, abs=1.5)
 
 
 def test_a_worker_that_waits_for_something_else_has_begun_once_it_has_played(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import msgspec
 
 from distrl.bench.base import BenchOptions
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, AdbConfig, find_adb
+from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.adb_program import find_adb
 from distrl.devices.android.health import adb_version
 from distrl.devices.android.screen import read_raw
 from distrl.errors import DeviceError

@@ -20,7 +20,8 @@ import msgspec
 
 from distrl.bench.jobs import log_progress
 from distrl.config.schema import Config
-from distrl.devices.android.adb import AdbConfig, find_adb
+from distrl.devices.android.adb import AdbConfig
+from distrl.devices.android.adb_program import find_adb
 from distrl.errors import DeviceError
 from distrl.evaluation.report import Rate
 from distrl.experience.store import ExperienceStore

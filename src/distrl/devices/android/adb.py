@@ -8,9 +8,7 @@ machine it is started once by `adb start-server`. What a device does with a comm
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import shutil
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable
@@ -20,7 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
-from distrl.errors import DeviceError, DeviceLost, LossCause
+from distrl.devices.android.adb_program import INSTALL, server_listens, start_server
+from distrl.errors import ConfigError, DeviceError, DeviceLost, LossCause
 
 T = TypeVar("T")
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -28,16 +27,16 @@ DEFAULT_PORT = 5037
 OLDEST_SERVER = 36
 """Of the adb server, the last part of 1.0.36, of 2016: shell v2 is older than that."""
 CALL_S = 10.0
-START_SERVER_S = 20.0
 RECONNECT_TRIES = 3
 SYNC_CHUNK = 64 * 1024
 FIRST_BUFFER = 64 * 1024
+VERSION, DEVICES = "host:version", "host:devices-l"
+OF_SERVER = (VERSION, DEVICES)
+"""Requests in which no device takes part."""
+RESTART_SERVER = "adb kill-server; adb start-server"
+POOL_RECONNECTS = "return its lease; the pool reconnects it"
 OUT, ERR, EXIT = 1, 2, 3
 """Packets of shell v2."""
-INSTALL = (
-    "install Android's platform-tools (Debian and Ubuntu: apt install adb; or pip install 'distrl[android]'), "
-    "or give its path as devices.android.adb"
-)
 
 
 class AdbConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +51,15 @@ class AdbConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> tuple[str, int]:
         """Where the server listens."""
-        return self.host, self.port or int(os.environ.get("ANDROID_ADB_SERVER_PORT") or DEFAULT_PORT)
+        return self.host, self.port or _usual_port(os.environ.get("ANDROID_ADB_SERVER_PORT", ""))
+
+
+def _usual_port(said: str) -> int:
+    if said and not (said.isascii() and said.isdigit() and 0 < int(said) < 65536):
+        raise ConfigError(
+            f"ANDROID_ADB_SERVER_PORT is {said[:40]!r}", expected="a port", fix="unset it, or set devices.android.port"
+        )
+    return int(said or DEFAULT_PORT)
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,24 +90,33 @@ class Adb:
     def __init__(self, config: AdbConfig | None = None) -> None:
         self.config = config or AdbConfig()
         self._starting = asyncio.Lock()
-        self._started = self._is_down = False
+        self._started = self._is_down = self._is_known = False
 
     # the server
 
     async def version(self) -> int:
         """The server's protocol version; `DeviceError` for one that is too old."""
-        found = int(await self._ask("host:version", "the version of the adb server"), 16)
+        what = "the version of the adb server"
+        said = await self._ask(VERSION, what)
+        try:
+            found = int(said, 16)
+        except ValueError:
+            raise self._broke_off(what) from None
         if found < OLDEST_SERVER:
             raise DeviceError(
                 f"the adb server speaks version {found}",
                 expected=f"{OLDEST_SERVER} or newer",
                 fix=f"adb kill-server, then {INSTALL}",
+                cause=LossCause.SERVER,
             )
         return found
 
     async def devices(self) -> list[Listed]:
-        """Every device that the server knows, whatever its state."""
-        return parse_devices((await self._ask("host:devices-l", "the list of devices")).decode(errors="replace"))
+        """Every device that the server knows, whatever its state; `DeviceError` where the server is too old."""
+        if not self._is_known:
+            await self.version()
+            self._is_known = True
+        return parse_devices((await self._ask(DEVICES, "the list of devices")).decode(errors="replace"))
 
     async def track(self) -> AsyncIterator[list[Listed]]:
         """The list of devices now and after each change; it ends with the server. Whoever waits has the deadline."""
@@ -259,14 +275,22 @@ class Adb:
                 cause = LossCause.GONE if "not found" in str(error) else LossCause.SERVER
                 raise DeviceLost(f"the adb server refused {what}: {error}", fix="adb devices -l", cause=cause) from None
             except (ConnectionError, EOFError, ValueError) as error:
-                fix = "adb kill-server; adb start-server"
-                raise DeviceLost(f"the adb server broke off {what}", fix=fix, cause=LossCause.SERVER) from error
+                raise self._broke_off(what) from error
             finally:
                 stream.close()
 
-        return await self._within(ask(), deadline_s, what)
+        return await self._within(ask(), deadline_s, what, of_server=request in OF_SERVER)
 
-    async def _within(self, work: Awaitable[T], deadline_s: float, what: str) -> T:
+    def _broke_off(self, what: str) -> DeviceLost:
+        host, port = self.config.address
+        return DeviceLost(
+            f"{host}:{port} does not give {what}, as an adb server would",
+            expected="an adb server",
+            fix=f"{RESTART_SERVER}; or is devices.android.port right?",
+            cause=LossCause.SERVER,
+        )
+
+    async def _within(self, work: Awaitable[T], deadline_s: float, what: str, *, of_server: bool = False) -> T:
         try:
             async with asyncio.timeout(deadline_s) as deadline:
                 return await work
@@ -275,15 +299,15 @@ class Adb:
                 raise
             raise DeviceLost(
                 f"{what} took over {deadline_s:g} s",
-                fix="return its lease; the pool reconnects it",
-                cause=LossCause.SERVER if self._is_down else LossCause.LATE,
+                fix=RESTART_SERVER if of_server else POOL_RECONNECTS,
+                cause=LossCause.SERVER if of_server or self._is_down else LossCause.LATE,
             ) from None
 
     async def _connect(self) -> _Stream:
         try:
             stream = await _Stream.open(*self.config.address)
         except OSError as error:
-            self._is_down = True
+            self._is_down, self._is_known = True, False  # what is started now may be another one
             await self._start_server(error)
             try:
                 stream = await _Stream.open(*self.config.address)
@@ -301,7 +325,7 @@ class Adb:
             if self._started or host not in LOCAL_HOSTS:
                 raise self._no_server(refused)
             self._started = True
-            await start_server(self.config)
+            await start_server(self.config.program, self.config.address)
 
     def _no_server(self, refused: OSError) -> DeviceError:
         host, port = self.config.address
@@ -311,58 +335,6 @@ class Adb:
             fix=f"adb -P {port} start-server" + ("" if host in LOCAL_HOSTS else f" on {host}"),
             cause=LossCause.SERVER,
         )
-
-
-async def start_server(config: AdbConfig) -> None:
-    """Run `adb start-server`; `DeviceError` where there is no adb or it fails."""
-    program, (host, port) = find_adb(config.program), config.address
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *("-P", str(port), "start-server"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,  # a pipe would be inherited by the server, and never end
-    )
-    try:
-        async with asyncio.timeout(START_SERVER_S):
-            code = await process.wait()
-    except TimeoutError:
-        process.kill()
-        seen = f"`adb start-server` took over {START_SERVER_S:g} s"
-        raise DeviceError(seen, fix="adb kill-server", cause=LossCause.SERVER) from None
-    if code and not await server_listens(host, port):  # another process may have been quicker
-        raise DeviceError(
-            f"`adb -P {port} start-server` ended with {code}",
-            fix=f"run it yourself: is port {port} taken?",
-            cause=LossCause.SERVER,
-        )
-
-
-def find_adb(program: str = "adb") -> str:
-    """The path of the adb program, for one that was named of that one alone; `DeviceError` with how to get it."""
-    found = shutil.which(program) or (_in_sdk() or _in_package() if program == AdbConfig().program else "")
-    if not found:
-        raise DeviceError(f"there is no program {program!r}", expected="the adb program", fix=INSTALL)
-    return found
-
-
-def _in_sdk() -> str:
-    for variable in ("ANDROID_HOME", "ANDROID_SDK_ROOT"):
-        if root := os.environ.get(variable):
-            path = os.path.join(root, "platform-tools", "adb")
-            if os.access(path, os.X_OK):
-                return path
-    return ""
-
-
-def _in_package() -> str:
-    """The program that the package adbutils brings along; nothing else of that package is used."""
-    spec = importlib.util.find_spec("adbutils")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        path = os.path.join(folder, "binaries", "adb")
-        if os.access(path, os.X_OK):
-            return path
-    return ""
 
 
 def devices_now(config: AdbConfig) -> list[Listed]:
@@ -401,8 +373,7 @@ def refusal(serial: str, said: str) -> DeviceLost:
 
 
 def _lost(serial: str, what: str) -> DeviceLost:
-    fix = "return its lease; the pool reconnects it"
-    return DeviceLost(f"{serial} is lost: {what}", fix=fix, cause=LossCause.OFFLINE)
+    return DeviceLost(f"{serial} is lost: {what}", fix=POOL_RECONNECTS, cause=LossCause.OFFLINE)
 
 
 def _sync(id: str, data: bytes) -> bytes:
@@ -449,12 +420,20 @@ class _Stream:
         await self.send(b"%04x" % len(data) + data)
         status = await self.read_exactly(4)
         if status == b"FAIL":
-            raise _Refused((await self.read_exactly(int(await self.read_exactly(4), 16))).decode(errors="replace"))
+            raise _Refused((await self.read_exactly(await self.read_size())).decode(errors="replace").strip())
         if status != b"OKAY":
             raise ConnectionError(f"{bytes(status)!r} is no answer of an adb server")
 
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
+
+    async def read_size(self) -> int:
+        """The length of what follows."""
+        digits = await self.read_exactly(4)
+        try:
+            return int(digits, 16)
+        except ValueError:
+            raise ConnectionError(f"{bytes(digits)!r} is no length") from None
 
     async def read_exactly(self, size: int) -> bytes:
         """So many bytes; `EOFError` where the other side ends before."""
@@ -488,12 +467,3 @@ class _Stream:
 
     def close(self) -> None:
         self._sock.close()
-
-
-async def server_listens(host: str, port: int) -> bool:
-    """Whether anything answers there."""
-    try:
-        (await _Stream.open(host, port)).close()
-    except OSError:
-        return False
-    return True

@@ -11,7 +11,8 @@ import msgspec
 from PIL import Image, ImageDraw
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, Listed, find_adb
+from distrl.devices.android.adb import Adb, Listed
+from distrl.devices.android.adb_program import find_adb
 from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.phone import adb_config
 from distrl.devices.android.screen import is_black

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distrl.devices.android.adb import Adb, AdbConfig, Listed, find_adb, parse_devices, refusal
+from distrl.devices.android.adb import Adb, AdbConfig, Listed, parse_devices, refusal
+from distrl.devices.android.adb_program import find_adb
 from distrl.errors import DeviceError
 from support.androids import free_port
 

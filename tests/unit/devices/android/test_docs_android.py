@@ -25,12 +25,17 @@ def test_the_suite_of_the_page_is_a_suite() -> None:
     made = names["Phones"]()
     assert isinstance(made, Suite)
     assert made.size("train") > 4
+    assert all(made.size(split) for split in SPLITS), "a run refuses a suite without tune or test tasks"
     refuse_overlap(task for split in SPLITS for task in tasks_of(made, split))
 
 
 def test_the_settings_of_the_page_and_of_the_config_are_settings(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text(block("toml"), encoding="utf-8")
-    assert load_config(tmp_path / "a.toml", {}).devices.android.evaluation_serials == ("emulator-5558",)
+    found = re.findall(r"```toml\n(.*?)```", PAGE, re.S)
+    assert len(found) >= 5
+    for number, text in enumerate(found):
+        (tmp_path / f"{number}.toml").write_text(text, encoding="utf-8")
+        load_config(tmp_path / f"{number}.toml", {})
+    assert load_config(tmp_path / "0.toml", {}).devices.android.evaluation_serials == ("emulator-5558",)
     assert load_config(ROOT / "configs/android.toml", {}).devices.kind == "android"
 
 

@@ -50,7 +50,7 @@ def test_episodes_without_an_index_are_not_told_as_none(tmp_path: Path) -> None:
     assert describe(run.path).state == "unreadable"
 
 
-@pytest.mark.parametrize("words", [["status"], ["sft", "--data"]])
+@pytest.mark.parametrize("words", [["status"], ["sft", "new.toml", "--data"]])
 def test_no_command_takes_a_lost_index_for_a_run_without_episodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:

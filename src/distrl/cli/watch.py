@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ class WatchedStep(msgspec.Struct, frozen=True, kw_only=True):
 
     app: str
     action: str
+    probability: float
+    runners_up: dict[str, float]
+    """The likeliest other actions in words, with their probabilities; empty where the policy enumerates none."""
     value: float
     valid: bool
     changed: bool
@@ -145,9 +149,21 @@ def _tell(number: int, seen: Observation, decision: Decision) -> None:
     shown = [text if len(text) <= 24 else f"{text[:23]}…" for text in dict.fromkeys(filter(None, texts))]
     more = f" · … {len(shown) - SEEN} more" if len(shown) > SEEN else ""
     print(printable(f"{number:3}  sees  {seen.app + ': ' if seen.app else ''}{' · '.join(shown[:SEEN])}{more}"))
-    print(
-        printable(f"     does  {in_words(decision.action, seen.elements)}   (value {decision.value:.2f})"), flush=True
-    )
+    chance = f"{exp(min(0.0, decision.logp)):.0%}, " if decision.choice else ""
+    print(printable(f"     does  {in_words(decision.action, seen.elements)}   ({chance}value {decision.value:.2f})"))
+    others = [f"{words} {share:.0%}" for words, share in _runners_up(seen, decision).items()]
+    print(printable(f"     or    {' · '.join(others)}\n" if others else ""), end="", flush=True)
+
+
+def _runners_up(seen: Observation, decision: Decision) -> dict[str, float]:
+    """The other actions that the policy thought of, by words; what reads alike counts together."""
+    from distrl.evaluation.film import in_words
+
+    found: dict[str, float] = {}
+    for one in decision.runners_up:
+        words = in_words(one.action, seen.elements)
+        found[words] = round(found.get(words, 0.0) + exp(one.logp), 4)
+    return found
 
 
 def _print_end(playback: Playback) -> None:
@@ -236,6 +252,8 @@ def _summary(playback: Playback, files: dict[str, Path]) -> Watched:
             WatchedStep(
                 app=step.observation.app,
                 action=in_words(step.decision.action, step.observation.elements),
+                probability=round(exp(min(0.0, step.decision.logp)), 4),
+                runners_up=_runners_up(step.observation, step.decision),
                 value=round(step.decision.value, 4),
                 valid=step.valid,
                 changed=step.changed,

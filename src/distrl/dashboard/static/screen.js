@@ -19,6 +19,12 @@ function picture(address, ready) {
   return image.complete && image.naturalWidth ? image : null;
 }
 
+/** Wait until a picture is there or cannot be had, so that nothing flashes when it is drawn. */
+export async function load(address) {
+  picture(address, () => {});
+  await pictures.get(address).decode().catch(() => {});
+}
+
 export const frame = (run, reference) => of(run, `/frames/${encodeURIComponent(reference)}`);
 
 /** [left, top, right, bottom, text, clickable] from what an episode holds. */

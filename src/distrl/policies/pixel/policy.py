@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -106,7 +107,7 @@ class PixelPolicy:
                 logp=logp[i],
                 entropy=entropy[i],
                 value=values[i],
-                runners_up=as_runners_up(others[i], lambda one, seen=observation: to_action(one, seen, self._grid)),  # type: ignore[misc]
+                runners_up=as_runners_up(others[i], partial(to_action, observation=observation, grid=self._grid)),
             )
             if finite
             else SKIPPED_DECISION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -72,8 +73,8 @@ class PointerPolicy:
                 entropy=entropy[i],
                 value=values[i],
                 runners_up=as_runners_up(
-                    others[i], lambda one, seen=observation: to_action(one, seen, self.config.max_elements)
-                ),  # type: ignore[misc]
+                    others[i], partial(to_action, observation=observation, limit=self.config.max_elements)
+                ),
             )
             for i, (choice, observation) in enumerate(zip(choices, observations, strict=True))
         ]

@@ -1,6 +1,6 @@
 // One episode, screen first: what was seen, what was done, what the policy thought of it, and what it was worth.
 
-import { get, of, page } from "../api.js";
+import { begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
 import { draw, frame, light, name_of, words } from "../screen.js";
 
@@ -86,9 +86,11 @@ export async function show({ place, go, say_title }) {
   }
 
   const verdict = episode.verdict, outcome = verdict.outcome;
+  const refused = h("p.down.wrap", { role: "alert" });
+  const yourself = h("button", { type: "button", onclick: async () => { put(refused); try { await begin(go, { run, episode: episode.id }); } catch (error) { put(refused, error.message); } } }, "Try this task yourself");
   const other = (id, text, key) => id ? link(page(run, `/episodes/${encodeURIComponent(id)}`), { title: key }, text) : h("span.soft", {}, text);
   const root = h("div.stack", {},
-    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, other(episode.newer, "newer", "k"), other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"))),
+    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, other(episode.newer, "newer", "k"), other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), yourself)), refused,
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},

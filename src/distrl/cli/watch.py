@@ -15,13 +15,13 @@ from distrl.errors import StoreError, UsageError
 from distrl.types import Verdict
 
 if TYPE_CHECKING:
-    from distrl.evaluation.playback import Playback
+    from distrl.evaluation.stored_playback import Playback
     from distrl.runtime.source import Source
     from distrl.types import Decision, Observation, Task
 
 SEEN = 6
 """Texts of a screen that are printed."""
-SUFFIX = {"gif": ".gif", "strip": ".png"}
+SUFFIX = {"gif": ".gif", "mp4": ".mp4", "strip": ".png"}
 """Of the files that are written: any other file that is named by mistake stays as it is."""
 MOST_EPISODES = 1000
 """Of one command: each leaves a film."""
@@ -49,6 +49,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     steps: tuple[WatchedStep, ...]
     gif: str = ""
+    mp4: str = ""
     strip: str = ""
 
 
@@ -68,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=temperature, metavar="T", help="0: always the likeliest action (default: 0.5)"
     )
     parser.add_argument("--gif", type=Path, metavar="FILE", help="the film (default: watch.gif in the run folder)")
+    parser.add_argument("--mp4", type=Path, metavar="FILE", help="also the film as an MP4 (extra video)")
     parser.add_argument("--strip", type=Path, metavar="FILE", help="also all screens side by side, as a PNG")
     add_model_flags(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
@@ -180,9 +182,12 @@ def _print_end(playback: Playback) -> None:
 
 def _outputs(source: Source, args: argparse.Namespace) -> dict[str, Path]:
     """The files to write; an error now, and not after the episode, where one cannot be written."""
+    from distrl.evaluation.video import need_video_package
+
     found = {"gif": args.gif or _default_gif(source.path)}
-    if args.strip is not None:
-        found["strip"] = args.strip
+    found |= {kind: file for kind, file in (("mp4", args.mp4), ("strip", args.strip)) if file is not None}
+    if args.mp4 is not None:
+        need_video_package()
     for kind, file in found.items():
         _check_output(f"--{kind}", file)
     if len({file.resolve() for file in found.values()}) < len(found):
@@ -216,11 +221,12 @@ def _check_output(flag: str, file: Path) -> None:
 def _write(playback: Playback, outputs: dict[str, Path], number: int | None) -> dict[str, Path]:
     """Write the pictures; one of several episodes gets its number in the name."""
     from distrl.evaluation.film import make_gif, make_strip
+    from distrl.evaluation.video import make_mp4
 
-    written = {}
+    makers, written = {"gif": make_gif, "mp4": make_mp4, "strip": make_strip}, {}
     for kind, path in outputs.items():
         file = path if number is None else path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
-        _save(file, make_gif(playback) if kind == "gif" else make_strip(playback))
+        _save(file, makers[kind](playback))
         print(f"{kind}: {file}")
         written[kind] = file
     return written
@@ -261,5 +267,6 @@ def _summary(playback: Playback, files: dict[str, Path]) -> Watched:
             for step in trajectory.steps
         ),
         gif=str(files["gif"]),
+        mp4=str(files.get("mp4", "")),
         strip=str(files.get("strip", "")),
     )

@@ -14,7 +14,7 @@ from PIL import Image
 
 from distrl.cli.main import main
 from distrl.evaluation.film import gesture, in_words, make_gif, make_strip, wireframe
-from distrl.evaluation.playback import Playback
+from distrl.evaluation.stored_playback import Playback
 from distrl.types import Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed, Verdict, Wait
 from support.trained import small_run
 from support.trajectories import make_trajectory

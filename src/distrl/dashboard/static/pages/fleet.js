@@ -35,9 +35,9 @@ export async function show({ place, go, say_title }) {
     return tile;
   }
 
-  function paint(tile) {
+  /** Its words, also of a tile out of sight: they are the name of the button, and what the filter and screen readers go by. */
+  function describe(tile) {
     const device = tile.device;
-    tile.stale = false;
     const down = ["restarting", "quarantined", "absent"].includes(device.state);
     tile.button.classList.toggle("down", down);
     tile.button.classList.toggle("idle", device.state === "idle");
@@ -46,8 +46,14 @@ export async function show({ place, go, say_title }) {
     put(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
     put(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
     tile.fill.style.width = device.max_steps ? `${(100 * device.step) / device.max_steps}%` : "0";
-    tile.button.setAttribute("aria-label", `${device.device}, ${device.state}. ${device.instruction}`);
-    draw(tile.canvas, shape(device), { action: device.action });
+  }
+
+  function paint(tile) {
+    const device = tile.device;
+    tile.stale = false;
+    const blank = !device.picture && !device.elements.length;  // such as after the end of a run
+    tile.canvas.classList.toggle("blank", blank);
+    if (!blank) draw(tile.canvas, shape(device), { action: device.action });
     if (large === device.device) show_large(device);
   }
 
@@ -80,6 +86,7 @@ export async function show({ place, go, say_title }) {
       if (!tile) { tile = make(device); tiles.set(device.device, tile); }
       tile.device = device;
       tile.stale = true;
+      describe(tile);
       if (tile.visible || large === device.device) paint(tile);
     }
     if (names) for (const name of [...tiles.keys()]) if (!names.includes(name)) { tiles.get(name).button.remove(); tiles.delete(name); }

@@ -13,7 +13,7 @@ export async function show({ place, say_title }) {
   const troubles = h("input", { type: "checkbox", onchange: () => lines() });
   let timer = 0, waiting = 0, busy = false;
 
-  const table = (title, heads, rows, none) => h("section.panel", {}, h("header", {}, h("h2", {}, title)), rows.length ? h("div.scroll", {}, h("table", {}, h("thead", {}, h("tr", {}, heads.map(([name, kind]) => h(`th${kind || ""}`, {}, name)))), h("tbody", {}, rows))) : h("p.body.soft", {}, none));
+  const table = (title, heads, rows, none) => h("section.panel", {}, h("header", {}, h("h2", {}, title)), rows.length ? h("div.scroll", { tabindex: "0", role: "region", "aria-label": title }, h("table", {}, h("thead", {}, h("tr", {}, heads.map(([name, kind]) => h(`th${kind || ""}`, {}, name)))), h("tbody", {}, rows))) : h("p.body.soft", {}, none));
   const causes = (title, found, none) => table(title, [["who"], ["cause"], ["times", ".num"], ["last", ".num"]], found.map((one) => h("tr", {}, h("td.wrap", {}, one.who), h("td.wrap", {}, one.why), h("td.num", {}, one.count), h("td.num", {}, ago(one.last_s)))), none);
 
   function paint(health) {

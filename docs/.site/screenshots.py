@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import distrl  # noqa: E402
 from distrl.dashboard.report import write_report  # noqa: E402
-from support.browser import Browser, browser  # noqa: E402
+from support.browser import Browser, Page, browser  # noqa: E402
 from support.dashboards import dashboard  # noqa: E402
 
 OUT = ROOT / "docs" / "images" / "dashboard"
@@ -39,10 +39,41 @@ def main(path: Path) -> None:
     }
     with dashboard(path.parent) as shown, browser() as chromium:
         for name, rest in {"runs": "", **{name: f"/runs/{run.name}{rest}" for name, rest in pages.items()}}.items():
-            take(chromium, f"{shown.url}{rest}", name)
-        take(chromium, f"{shown.url}/runs/{run.name}/fleet", "fleet-dark", dark=True)
+            for dark in (False, True):
+                take(chromium, f"{shown.url}{rest}", f"{name}-dark" if dark else name, dark=dark)
         take(chromium, f"{shown.url}/runs/{run.name}{episode}", "episode-390", width=390, height=844, dark=True)
-        take(chromium, f"file://{write_report(path).resolve()}", "report", height=1400)
+        compare(chromium, shown.url)
+        by_hand(chromium, f"{shown.url}/runs/{run.name}{episode}")
+        for dark in (False, True):
+            address = f"file://{write_report(path).resolve()}"
+            take(chromium, address, "report-dark" if dark else "report", height=1400, dark=dark)
+
+
+def compare(chromium: Browser, address: str) -> None:
+    """The two newest runs beside each other; nothing where there is one alone."""
+    page = chromium.page(width=1280, height=800)
+    page.open(address)
+    page.until("!!document.querySelector('.runcard')")
+    if int(page.run("document.querySelectorAll('.runcard').length")) < 2:
+        return
+    for number in (1, 2):
+        page.click(f".runcard:nth-child({number}) input[type=checkbox]")
+    page.click(".head button")
+    page.until("document.querySelectorAll('.chart svg').length > 3")
+    keep(page, "compare")
+
+
+def by_hand(chromium: Browser, address: str) -> None:
+    """The task of an episode, taken by hand, after two steps."""
+    page = chromium.page(width=1280, height=800)
+    page.open(address)
+    page.until("!!document.querySelector('.head button')")
+    page.click(".head button")
+    page.until("document.querySelectorAll('.elements button').length > 2")
+    for number in (1, 2):
+        page.run("document.querySelector('.elements button:nth-child(3)').click()")
+        page.until(f"/^step {number} /.test(document.querySelector('.where').innerText)")
+    keep(page, "by-hand")
 
 
 def take(
@@ -52,6 +83,11 @@ def take(
     page = chromium.page(width=width, height=height, dark=dark)
     page.open(address)
     page.until("!!document.querySelector('h1')")
+    keep(page, name)
+
+
+def keep(page: Page, name: str) -> None:
+    """What a page shows, as a small PNG."""
     time.sleep(SETTLE_S)
     path = page.picture(OUT / f"{name}.png")
     Image.open(path).convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)

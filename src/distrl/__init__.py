@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from distrl.env import PhoneEnv, make_env
     from distrl.evaluation.film import make_gif, make_strip
     from distrl.evaluation.report import Report
+    from distrl.evaluation.video import make_mp4
     from distrl.trained_policy import TrainedPolicy, evaluate, load_policy
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "load_policy",
     "make_env",
     "make_gif",
+    "make_mp4",
     "make_strip",
     "open_run",
     "record",
@@ -50,6 +52,7 @@ _HOMES = {
     "load_policy": "distrl.trained_policy",
     "make_env": "distrl.env",
     "make_gif": "distrl.evaluation.film",
+    "make_mp4": "distrl.evaluation.video",
     "make_strip": "distrl.evaluation.film",
     "open_run": "distrl.api",
     "record": "distrl.api",

@@ -68,7 +68,11 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "grpo": "distrl.algorithms.grpo:GRPO",
         "ppo": "distrl.algorithms.ppo:PPO",
     },
-    "sinks": {"tensorboard": "distrl.telemetry.tensorboard:TensorBoardSink"},
+    "sinks": {
+        "tensorboard": "distrl.telemetry.tensorboard:TensorBoardSink",
+        "wandb": "distrl.telemetry.trackers:WandbSink",
+        "trackio": "distrl.telemetry.trackers:TrackioSink",
+    },
 }
 """Import paths, so that what one kind needs is not loaded for another."""
 SETTING: dict[Kind, str] = {

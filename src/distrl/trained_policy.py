@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from distrl.evaluation.playback import Playback
+    from distrl.evaluation.stored_playback import Playback
     from distrl.runtime.playing import Loaded
 
 T = TypeVar("T")

@@ -420,7 +420,14 @@ class EndState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """None where the device does not tell, or was lost."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerUp(msgspec.Struct, frozen=True, array_like=True):
+    """What a policy might have done instead."""
+
+    action: Action
+    logp: float
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A policy's answer to one observation."""
 
     action: Action
@@ -429,6 +436,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     logp: float
     entropy: float
     value: float
+    runners_up: tuple[RunnerUp, ...] = ()
+    """The likeliest other choices, the likeliest first, for people; empty where the policy does not enumerate its choices."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +144,24 @@ def test_a_step_has_its_gesture_drawn_at_its_place(page: Page, shown: Dashboard,
     page.until(f"{inked} === '213,94,0'")
     page.theme(dark=True)
     page.until(f"{inked} === '255,148,66'")
+
+
+def test_a_step_is_shown_among_its_runners_up(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    with ExperienceStore(run.experience, read_only=True) as store:
+        decision = store.read("episode-000777").steps[0].decision
+    open_page(page, shown, run, "/episodes/episode-000777/1")
+    page.until(f"document.querySelectorAll('.choices li').length === {1 + len(decision.runners_up)}")
+    rows = page.run("[...document.querySelectorAll('.choices li')].map(row => row.innerText)")
+    assert isinstance(rows, list)
+    assert "chosen" in rows[0]
+    assert f"{math.exp(decision.logp):.0%}".replace("%", " %") in rows[0]
+    assert "20 %" in rows[1]
+    assert "10 %" in rows[2]
+    page.key("End")
+    page.until(
+        "document.querySelectorAll('.choices li').length !== 0 || /after the last step/.test(document.querySelector('.caption').innerText)"
+    )
+    assert page.errors == []
 
 
 def test_charts_are_read_with_the_arrow_keys(page: Page, shown: Dashboard, run: RunFolder) -> None:

@@ -23,7 +23,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(self.body)
 
 
-def ask(app: ASGIApp, target: str, *, method: str = "GET", **headers: str) -> Answer:
+def ask(app: ASGIApp, target: str, *, method: str = "GET", body: bytes = b"", **headers: str) -> Answer:
     """The answer to one request; `host="…"` and others are its headers, with `_` for `-`."""
     path, _, query = target.partition("?")
     sent = {"host": "127.0.0.1:8642", **{name.replace("_", "-"): value for name, value in headers.items()}}
@@ -35,7 +35,7 @@ def ask(app: ASGIApp, target: str, *, method: str = "GET", **headers: str) -> An
     messages: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
         messages.append(message)

@@ -22,7 +22,19 @@ FLAGS = (
     "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
     "--disable-dev-shm-usage",
 )  # fmt: skip
-KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27, "Tab": 9, "Enter": 13, " ": 32}
+KEYS = {
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "Home": 36,
+    "End": 35,
+    "Escape": 27,
+    "Tab": 9,
+    "Enter": 13,
+    "Backspace": 8,
+    "ArrowUp": 38,
+    "ArrowDown": 40,
+    " ": 32,
+}
 
 
 def chromium() -> str:
@@ -205,6 +217,12 @@ class Page:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.ask("Input.dispatchMouseEvent", type=kind, x=found[0], y=found[1], button="left", clickCount=1)
+
+    def press(self, at: tuple[float, float], *, hold_s: float = 0.0) -> None:
+        """Press the mouse at a place, and release it after a while."""
+        self.ask("Input.dispatchMouseEvent", type="mousePressed", x=at[0], y=at[1], button="left", clickCount=1)
+        time.sleep(hold_s)
+        self.ask("Input.dispatchMouseEvent", type="mouseReleased", x=at[0], y=at[1], button="left", clickCount=1)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Press, move and release the mouse."""

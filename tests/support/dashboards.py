@@ -22,19 +22,11 @@ class Dashboard:
     """One that runs."""
 
     def __init__(self, place: Path, *flags: str, port: int = 0) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "distrl",
-            "view",
-            str(place),
-            "--no-browser",
-            "--json",
-            "--port",
-            str(port),
-            *flags,
-        ]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._start(["view", str(place), "--no-browser", *flags], port=port)
+
+    def _start(self, words: list[str], *, port: int, folder: Path | None = None) -> None:
+        command = [sys.executable, "-m", "distrl", *words, "--json", "--port", str(port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
         assert self._process.stdout is not None
         said = self._process.stdout.readline()
         assert said, self._process.communicate()
@@ -52,6 +44,23 @@ class Dashboard:
 def dashboard(place: Path, *flags: str, port: int = 0) -> Iterator[Dashboard]:
     """One while this lasts."""
     found = Dashboard(place, *flags, port=port)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+class Trying(Dashboard):
+    """The one that `distrl tasks try ID --browser` starts in a folder; its address is that of the attempt."""
+
+    def __init__(self, task: str, folder: Path, *flags: str) -> None:
+        self._start(["tasks", "try", task, "--browser", *flags], port=0, folder=folder)
+
+
+@contextmanager
+def trying(task: str, folder: Path, *flags: str) -> Iterator[Trying]:
+    """One while this lasts."""
+    found = Trying(task, folder, *flags)
     try:
         yield found
     finally:

@@ -24,7 +24,7 @@ from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError, UsageError
-from distrl.evaluation.playback import Playback
+from distrl.evaluation.stored_playback import Playback
 from distrl.runtime.exported import MANIFEST
 from distrl.runtime.run_folder import create_run
 from distrl.telemetry.events import EventLog

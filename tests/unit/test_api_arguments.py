@@ -35,6 +35,7 @@ SIGNATURES = {
     "make_env": "(name: 'str | None' = None, *, seed: 'int | None' = None, render_mode: 'str | None' = None, "
     "perturbations: 'PerturbationConfig | None' = None, config: 'Settings' = None) -> 'PhoneEnv'",
     "make_gif": "(playback: 'Playback') -> 'bytes'",
+    "make_mp4": "(playback: 'Playback') -> 'bytes'",
     "make_strip": "(playback: 'Playback') -> 'bytes'",
     "Run.status": "(self) -> 'RunStatus'",
     "Run.episodes": "(self, *, success: 'bool | None' = None, template: 'str | None' = None, task: 'str | None' = None, "

@@ -28,11 +28,16 @@ Form = Literal["weights", "adapter", "merged"]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, help="a run folder, or one of its checkpoints")
-    parser.add_argument("out", type=Path, help="a new folder")
+    parser.add_argument("out", type=Path, help="a new folder; with --film, a file")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--merged", action="store_true", help="a whole model, with the adapters added to its weights")
     form.add_argument(
         "--episodes", action="store_true", help="the episodes as a Parquet dataset in LeRobot's layout, and no policy"
+    )
+    form.add_argument(
+        "--film",
+        metavar="EPISODE",
+        help="one stored episode, by its id, as a film (.gif or .mp4) or as a strip of screens (.png)",
     )
     form.add_argument("--adapter", action="store_true", help="the adapters alone (the default where there are some)")
     add_trust_flag(parser)
@@ -42,6 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.episodes:
         return _export_episodes(args)
+    if args.film is not None:
+        return _export_film(args)
     need_training_packages()
     from distrl.cli.main import print_json
     from distrl.runtime.source import locate, newest_version
@@ -86,6 +93,35 @@ def _export_episodes(args: argparse.Namespace) -> int:
         print_json({"folder": str(args.out), "dataset": sizes[0]})
     else:
         print(f"{sizes[0].episodes} episodes, {sizes[0].steps} steps of {found.name} are in {args.out}")
+    return 0
+
+
+def _export_film(args: argparse.Namespace) -> int:
+    """One stored episode, with the screenshots that were kept."""
+    from distrl import open_run
+    from distrl.cli.main import print_json
+    from distrl.evaluation.film import make_gif, make_strip
+    from distrl.evaluation.stored_playback import stored_playback
+    from distrl.evaluation.video import make_mp4, need_video_package
+    from distrl.experience.durable import storage_errors
+
+    makers = {".gif": make_gif, ".mp4": make_mp4, ".png": make_strip}
+    make = makers.get(args.out.suffix.lower())
+    if make is None:
+        raise UsageError(f"{args.out} is no film", expected="a file that ends in .gif, .mp4 or .png", fix=f"distrl export RUN {args.out.with_suffix('.gif')} --film {args.film}")  # fmt: skip
+    if make is make_mp4:
+        need_video_package()
+    run = open_run(args.run)
+    playback = stored_playback(run.episode(args.film), run.frame)
+    film = make(playback)
+    with storage_errors(args.out.parent, flag="the second argument"):
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_bytes(film)
+    if args.json:
+        print_json({"file": str(args.out), "episode": args.film, "steps": len(playback.trajectory.steps), "pictures": bool(playback.screens)})  # fmt: skip
+    else:
+        drawn = "" if playback.screens else ", drawn from its elements: no screenshots were kept"
+        print(f"{args.out}: {len(playback.trajectory.steps)} steps of {args.film}{drawn}")
     return 0
 
 

@@ -22,6 +22,7 @@ EXTRA_OF = {
     "starlette": "view",
     "uvicorn": "view",
     "pyarrow": "datasets",
+    "av": "video",
 }
 """The extra of distrl that brings a package."""
 

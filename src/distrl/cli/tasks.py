@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import islice
@@ -22,6 +23,8 @@ from distrl.tasks.sim.templates import SimSuite
 from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
 EXAMPLES = 3
+RUNS = Path("runs")
+"""Where what a person keeps goes."""
 WITHOUT_TASKS = ("list",)
 """Built-in suites that have tasks only where a configuration gives them some."""
 OF_PACKAGES = ("android_world", "miniwob")
@@ -72,6 +75,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of the random agent",
     )
+    playing.add_argument(
+        "--browser", action="store_true", help="play it yourself in a browser, with mouse and keyboard"
+    )
+    port = whole_number("--port", 0, 65535, 8642)
+    playing.add_argument("--port", type=port, metavar="N", help="with --browser: the first port to try (8642)")
     for action in (listing, showing, playing):
         action.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
@@ -295,6 +303,8 @@ def _try(args: argparse.Namespace) -> int:
             expected="a task of a suite of simulated phones",
             fix=f"distrl tasks show {args.id}",
         )
+    if args.browser:
+        return _try_in_browser(task, args)
     out = args.out or Path("runs/try") / task.id.replace("/", "-")
     agent = choose_agent(args.agent, task, args.agent_seed)
     perturbations = PerturbationConfig() if args.perturbed else NO_PERTURBATIONS
@@ -302,3 +312,36 @@ def _try(args: argparse.Namespace) -> int:
     if args.json:
         print_json(tried)
     return 1 if args.agent == "oracle" and not tried.verdict.success else 0
+
+
+def _try_in_browser(task: Task, args: argparse.Namespace) -> int:
+    """A page on which a person plays the task; kept demonstrations become a run in `runs`."""
+    from distrl.cli.extras import need_view_packages
+
+    need_view_packages()
+    from distrl.cli.view import open_browser
+    from distrl.config.load import load_config
+    from distrl.dashboard.server import USUAL_PORT, Address, access_for, listen, serve
+    from distrl.dashboard.teleoperation import Attempts
+
+    config = load_config(None, {})
+    perturbations = PerturbationConfig() if args.perturbed else NO_PERTURBATIONS
+    sim = msgspec.structs.replace(config.devices.sim, perturbations=perturbations)
+    devices = msgspec.structs.replace(config.devices, sim=sim)
+    access = access_for("127.0.0.1")
+    listening, moved = listen(access.host, USUAL_PORT if args.port is None else args.port)
+    if moved:
+        print(f"distrl: {moved}", file=sys.stderr)
+    attempts = Attempts(RUNS)
+    attempt = attempts.take(task, msgspec.structs.replace(config, devices=devices))
+
+    def ready(address: Address) -> None:
+        url = f"{address.url}try/{attempt.id}"
+        if args.json:
+            print_json({"url": url, "port": address.port})
+        else:
+            print(f"{task.id} ({task.template}): {task.instruction}\nplay it at {url}   (Ctrl-C ends it)", flush=True)
+            open_browser(url)
+
+    serve(RUNS, access, listening, ready=ready, attempts=attempts)
+    return 0

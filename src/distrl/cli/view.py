@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     def ready(address: Address) -> None:
         _tell(address, as_json=args.json)
         if not args.no_browser:
-            _open_browser(address.url)
+            open_browser(address.url)
 
     serve(args.run, access, listening, ready=ready)
     return 0
@@ -87,7 +87,7 @@ def _tell(address: Address, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _open_browser(url: str) -> None:
+def open_browser(url: str) -> None:
     """Open it where there is a screen; over ssh, the address is enough."""
     import threading
     import webbrowser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,13 @@ from distrl.errors import StoreError, UsageError
 from distrl.types import Verdict
 
 if TYPE_CHECKING:
-    from distrl.evaluation.playback import Playback
+    from distrl.evaluation.stored_playback import Playback
     from distrl.runtime.source import Source
     from distrl.types import Decision, Observation, Task
 
 SEEN = 6
 """Texts of a screen that are printed."""
-SUFFIX = {"gif": ".gif", "strip": ".png"}
+SUFFIX = {"gif": ".gif", "mp4": ".mp4", "strip": ".png"}
 """Of the files that are written: any other file that is named by mistake stays as it is."""
 MOST_EPISODES = 1000
 """Of one command: each leaves a film."""
@@ -31,6 +32,9 @@ class WatchedStep(msgspec.Struct, frozen=True, kw_only=True):
 
     app: str
     action: str
+    probability: float
+    runners_up: dict[str, float]
+    """The likeliest other actions in words, with their probabilities; empty where the policy enumerates none."""
     value: float
     valid: bool
     changed: bool
@@ -45,6 +49,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     steps: tuple[WatchedStep, ...]
     gif: str = ""
+    mp4: str = ""
     strip: str = ""
 
 
@@ -64,6 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=temperature, metavar="T", help="0: always the likeliest action (default: 0.5)"
     )
     parser.add_argument("--gif", type=Path, metavar="FILE", help="the film (default: watch.gif in the run folder)")
+    parser.add_argument("--mp4", type=Path, metavar="FILE", help="also the film as an MP4 (extra video)")
     parser.add_argument("--strip", type=Path, metavar="FILE", help="also all screens side by side, as a PNG")
     add_model_flags(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
@@ -145,9 +151,21 @@ def _tell(number: int, seen: Observation, decision: Decision) -> None:
     shown = [text if len(text) <= 24 else f"{text[:23]}…" for text in dict.fromkeys(filter(None, texts))]
     more = f" · … {len(shown) - SEEN} more" if len(shown) > SEEN else ""
     print(printable(f"{number:3}  sees  {seen.app + ': ' if seen.app else ''}{' · '.join(shown[:SEEN])}{more}"))
-    print(
-        printable(f"     does  {in_words(decision.action, seen.elements)}   (value {decision.value:.2f})"), flush=True
-    )
+    chance = f"{exp(min(0.0, decision.logp)):.0%}, " if decision.choice else ""
+    print(printable(f"     does  {in_words(decision.action, seen.elements)}   ({chance}value {decision.value:.2f})"))
+    others = [f"{words} {share:.0%}" for words, share in _runners_up(seen, decision).items()]
+    print(printable(f"     or    {' · '.join(others)}\n" if others else ""), end="", flush=True)
+
+
+def _runners_up(seen: Observation, decision: Decision) -> dict[str, float]:
+    """The other actions that the policy thought of, by words; what reads alike counts together."""
+    from distrl.evaluation.film import in_words
+
+    found: dict[str, float] = {}
+    for one in decision.runners_up:
+        words = in_words(one.action, seen.elements)
+        found[words] = round(found.get(words, 0.0) + exp(one.logp), 4)
+    return found
 
 
 def _print_end(playback: Playback) -> None:
@@ -164,9 +182,12 @@ def _print_end(playback: Playback) -> None:
 
 def _outputs(source: Source, args: argparse.Namespace) -> dict[str, Path]:
     """The files to write; an error now, and not after the episode, where one cannot be written."""
+    from distrl.evaluation.video import need_video_package
+
     found = {"gif": args.gif or _default_gif(source.path)}
-    if args.strip is not None:
-        found["strip"] = args.strip
+    found |= {kind: file for kind, file in (("mp4", args.mp4), ("strip", args.strip)) if file is not None}
+    if args.mp4 is not None:
+        need_video_package()
     for kind, file in found.items():
         _check_output(f"--{kind}", file)
     if len({file.resolve() for file in found.values()}) < len(found):
@@ -200,11 +221,12 @@ def _check_output(flag: str, file: Path) -> None:
 def _write(playback: Playback, outputs: dict[str, Path], number: int | None) -> dict[str, Path]:
     """Write the pictures; one of several episodes gets its number in the name."""
     from distrl.evaluation.film import make_gif, make_strip
+    from distrl.evaluation.video import make_mp4
 
-    written = {}
+    makers, written = {"gif": make_gif, "mp4": make_mp4, "strip": make_strip}, {}
     for kind, path in outputs.items():
         file = path if number is None else path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
-        _save(file, make_gif(playback) if kind == "gif" else make_strip(playback))
+        _save(file, makers[kind](playback))
         print(f"{kind}: {file}")
         written[kind] = file
     return written
@@ -236,6 +258,8 @@ def _summary(playback: Playback, files: dict[str, Path]) -> Watched:
             WatchedStep(
                 app=step.observation.app,
                 action=in_words(step.decision.action, step.observation.elements),
+                probability=round(exp(min(0.0, step.decision.logp)), 4),
+                runners_up=_runners_up(step.observation, step.decision),
                 value=round(step.decision.value, 4),
                 valid=step.valid,
                 changed=step.changed,
@@ -243,5 +267,6 @@ def _summary(playback: Playback, files: dict[str, Path]) -> Watched:
             for step in trajectory.steps
         ),
         gif=str(files["gif"]),
+        mp4=str(files.get("mp4", "")),
         strip=str(files.get("strip", "")),
     )

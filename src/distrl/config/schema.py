@@ -330,7 +330,7 @@ class RuntimeConfig(Section, frozen=True):
 
 class TelemetryConfig(Section, frozen=True):
     sinks: tuple[Name, ...] = ()
-    """Where metrics go besides `metrics.jsonl`: tensorboard, an entry point or `package.module:attribute`; several are listed."""
+    """Where metrics go besides `metrics.jsonl`: tensorboard, wandb, trackio, an entry point or `package.module:attribute`; several are listed."""
 
 
 class Config(Section, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +29,8 @@ from distrl.dashboard.fleet import Tile, changed
 from distrl.dashboard.health import health_of, lines_of
 from distrl.dashboard.run_list import OpenRun, RunList
 from distrl.dashboard.security import Access, Guard
+from distrl.dashboard.teleoperation import Attempts
+from distrl.dashboard.teleoperation_routes import TeleoperationRoutes
 from distrl.errors import DistrlError, StoreError, UsageError, closest
 
 T = TypeVar("T")
@@ -38,15 +41,20 @@ LOOK_EVERY_S = 1.0
 """Between two looks for something new to send."""
 SEARCH_S, LOOK_S = 0.35, 0.1
 """How long a request may read episode files: one that searches in them, and one that does not."""
+SWEEP_S = 30.0
+"""Between two looks for attempts by hand that nobody uses any more."""
 MOST_ENTRIES = 200
 MOST_LETTERS = 4000
 """Of a query."""
 
 
-def make_app(place: Path, access: Access) -> ASGIApp:
-    """The dashboard of a folder of runs, or of one run."""
-    pages = _Pages(RunList(place))
+def make_app(place: Path, access: Access, attempts: Attempts | None = None) -> ASGIApp:
+    """The dashboard of a folder of runs, or of one run, and of the attempts by hand that go on; None: there are none yet."""
+    listed = RunList(place)
+    playing = attempts or Attempts(place.resolve().parent if listed.single else place)
+    pages = _Pages(listed)
     routes = [
+        *TeleoperationRoutes(listed, playing).routes(),
         Route("/api/runs", pages.runs),
         Route("/api/runs/{run}", pages.overview),
         Route("/api/runs/{run}/fleet", pages.fleet),
@@ -64,8 +72,22 @@ def make_app(place: Path, access: Access) -> ASGIApp:
         Route("/static/{name:path}", _static),
         Route("/{rest:path}", _index),
     ]
-    app = Starlette(routes=routes, exception_handlers={DistrlError: _told, OSError: _told_disk})
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        sweeping = asyncio.create_task(_sweep(playing), name="attempts that nobody uses")
+        yield
+        sweeping.cancel()
+        await _aside(playing.close)
+
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={DistrlError: _told, OSError: _told_disk})
     return Guard(app, access)
+
+
+async def _sweep(attempts: Attempts) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        await _aside(attempts.leave_idle)
 
 
 class _Pages:

@@ -14,6 +14,14 @@ from distrl.types import Action, Ending, LongPress, Observation, Step, Tap, Traj
 USUAL_GAMMA = USUAL_LAMBDA = 0.95
 
 
+class ShownRunnerUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy might have done instead."""
+
+    action: Action
+    hit: int
+    probability: float
+
+
 class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step."""
 
@@ -27,6 +35,8 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the element that was touched; -1: none."""
     probability: float | None
     """Of the action, under the policy that acted; None: it was not recorded."""
+    runners_up: tuple[ShownRunnerUp, ...]
+    """The likeliest other actions, the likeliest first."""
     entropy: float
     value: float
     advantage: float
@@ -122,7 +132,14 @@ def _step(step: Step, advantage: float, staleness: int) -> ShownStep:
         elements=seen.elements,
         action=decision.action,
         hit=element_hit(decision.action, seen.elements),
-        probability=round(math.exp(min(0.0, decision.logp)), 6) if known else None,
+        probability=_probability(decision.logp) if known else None,
+        runners_up=tuple(
+            ShownRunnerUp(
+                action=one.action, hit=element_hit(one.action, seen.elements), probability=_probability(one.logp)
+            )
+            for one in decision.runners_up
+            if math.isfinite(one.logp)
+        ),
         entropy=finite(decision.entropy),
         value=finite(decision.value),
         advantage=round(finite(advantage), 4),
@@ -134,6 +151,10 @@ def _step(step: Step, advantage: float, staleness: int) -> ShownStep:
         changed=step.changed,
         device_s=step.device_s,
     )
+
+
+def _probability(logp: float) -> float:
+    return round(math.exp(min(0.0, logp)), 6)
 
 
 def _screen(seen: Observation) -> ShownScreen:

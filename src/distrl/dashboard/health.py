@@ -9,6 +9,7 @@ from itertools import islice
 import msgspec
 
 from distrl import Run
+from distrl.dashboard.fleet import Tile
 from distrl.dashboard.run_list import OpenRun
 from distrl.errors import UsageError
 from distrl.types import Value
@@ -18,6 +19,9 @@ TROUBLE = "trouble"
 """The word that leaves out all other lines."""
 QUEUES = ("worker/judging", "worker/storing", "worker/spooled", "learner/replay/eligible")
 """Figures of heartbeats that are lengths of queues."""
+OUT_OF_USE = ("quarantined", "absent", "restarting")
+"""States of a device that cannot play."""
+MOST_DEVICES = 200
 TROUBLES = (
     "died",
     "killed",
@@ -57,6 +61,16 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     last_s: float
 
 
+class OutOfUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that cannot play at this moment."""
+
+    device: str
+    state: str
+    """restarting, quarantined or absent."""
+    waiting: str
+    losses: int
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """A run from its inside."""
 
@@ -67,6 +81,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Role, figure and length."""
     restarts: list[Cause]
     losses: list[Cause]
+    out_of_use: list[OutOfUse]
+    """Those in quarantine first."""
+    num_devices: int
     notices: list[str]
     troubles: list[str]
     logs: list[str]
@@ -80,6 +97,16 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     text: str
     trouble: bool
+
+
+def out_of_use(tiles: list[Tile]) -> list[OutOfUse]:
+    """The devices that are in quarantine, absent or being restarted."""
+    found = [one for one in tiles if one.state in OUT_OF_USE]
+    found.sort(key=lambda one: OUT_OF_USE.index(one.state))
+    return [
+        OutOfUse(device=one.device, state=one.state, waiting=one.waiting, losses=one.losses)
+        for one in found[:MOST_DEVICES]
+    ]
 
 
 def health_of(opened: OpenRun) -> Health:
@@ -108,12 +135,15 @@ def health_of(opened: OpenRun) -> Health:
         if role.role.partition("-")[0] == name.partition("/")[0] and name.partition("/")[2] in role.figures
     ]
     names = run.logs()
+    _, tiles = opened.fleet.tiles()
     return Health(
         phase=status.phase,
         cause=status.cause,
         roles=roles,
         queues=queues,
         restarts=_causes(run, ["supervisor"] if "supervisor" in names else [], "died", "role"),
+        out_of_use=out_of_use(tiles),
+        num_devices=len(tiles),
         losses=_causes(run, [name for name in names if name.startswith("worker")], "device_lost", "device"),
         notices=status.notices,
         troubles=status.troubles,

@@ -1,4 +1,7 @@
-"""Who may look: requests with a known Host header, by GET alone, from no other site, and beyond this machine with a token.
+"""Who may look: requests with a known Host header, from no other site, and beyond this machine with a token.
+
+All is read by GET. The one thing that a page can do is to play a task by hand, by POST to addresses that begin with `WRITES`: only for
+a page of this very dashboard, as the browser says by the Origin header, and as JSON, which no form of another site can send.
 
 The Host header is what stops a page on the web from reading a dashboard on this machine by pointing its own name at 127.0.0.1
 (DNS rebinding). The token is compared in constant time and then kept in a cookie that no script can read.
@@ -32,6 +35,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+WRITES = "/api/attempts"
+LONGEST_BODY = 64 * 1024
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -85,8 +90,11 @@ class Guard:
         headers = Headers(scope=scope)
         if not self._knows(host_of(headers.get("host", ""))):
             return _refused(421, "this Host header names another server; open the address that distrl printed")
-        if scope["method"] not in self._access.methods:
+        writes = scope["method"] == "POST" and (scope["path"] == WRITES or scope["path"].startswith(f"{WRITES}/"))
+        if scope["method"] not in self._access.methods and not writes:
             return _refused(405, "this dashboard only shows")
+        if writes and (why := foreign(headers)):
+            return _refused(403, why)
         if (
             headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
             and headers.get("sec-fetch-mode") != "navigate"
@@ -117,6 +125,18 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), self._access.token.encode())
+
+
+def foreign(headers: Headers) -> str:
+    """Why a request that does something is not from a page of this dashboard; empty: it is."""
+    scheme, _, origin = headers.get("origin", "").partition("://")
+    if scheme not in ("http", "https") or origin.casefold() != headers.get("host", "").casefold():
+        return "only a page of this dashboard may do that: its Origin header has to name this server"
+    if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        return "another site has no business here"
+    if headers.get("content-type", "").partition(";")[0].strip().casefold() != "application/json":
+        return "this has to be sent as application/json"
+    return ""
 
 
 def host_of(header: str) -> str:

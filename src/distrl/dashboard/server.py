@@ -12,11 +12,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from distrl.dashboard.security import Access, is_any, is_loopback
 from distrl.errors import UsageError
+
+if TYPE_CHECKING:
+    from distrl.dashboard.teleoperation import Attempts
 
 USUAL_PORT = 8642
 TRIES = 50
@@ -75,7 +79,14 @@ def listen(host: str, port: int) -> tuple[socket.socket, str]:
     raise UsageError(f"the ports {port} to {port + TRIES} are taken", expected="a free one", fix="--port 0, which takes any free one")  # fmt: skip
 
 
-def serve(place: Path, access: Access, listening: socket.socket, *, ready: Callable[[Address], None]) -> None:
+def serve(
+    place: Path,
+    access: Access,
+    listening: socket.socket,
+    *,
+    ready: Callable[[Address], None],
+    attempts: Attempts | None = None,
+) -> None:
     """Serve until interrupted; `ready` hears the address once it answers."""
     import uvicorn
 
@@ -83,7 +94,7 @@ def serve(place: Path, access: Access, listening: socket.socket, *, ready: Calla
 
     address = Address(host=access.host, port=listening.getsockname()[1], token=access.token)
     config = uvicorn.Config(
-        make_app(place, access), log_level="error", access_log=False, server_header=False, ws="none",
+        make_app(place, access, attempts), log_level="error", access_log=False, server_header=False, ws="none",
         timeout_graceful_shutdown=1, timeout_keep_alive=30,
     )  # fmt: skip
     server = uvicorn.Server(config)

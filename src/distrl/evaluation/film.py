@@ -33,7 +33,7 @@ from distrl.types import (
 )
 
 if TYPE_CHECKING:  # which loads torch, and pictures need none
-    from distrl.evaluation.playback import Playback
+    from distrl.evaluation.stored_playback import Playback
 
 INK, PAPER, QUIET, LINE = "#1B1F24", "#FFFFFF", "#6B7280", "#D0D5DB"
 GOOD, BAD, DONE, NEUTRAL = "#00795A", "#B3400A", "#005B96", "#555B63"
@@ -92,9 +92,14 @@ def _quoted(text: str, most: int = 34) -> str:
 
 def make_gif(playback: Playback) -> bytes:
     """The episode as an animated GIF: each screen, then the gesture on it, then the verdict."""
+    return _encode(*frames_of(playback))
+
+
+def frames_of(playback: Playback) -> tuple[list[Image.Image], list[int]]:
+    """The pictures of a film of the episode, and for how many milliseconds each is shown."""
     steps, verdict = playback.trajectory.steps, playback.trajectory.verdict
     instruction, screens = playback.trajectory.task.instruction, _screens(playback, SCREEN_PX)
-    pictures, times_ms = [], []
+    pictures, times_ms = list[Image.Image](), list[int]()
     for number, step in enumerate(steps, 1):
         words, place = in_words(step.decision.action, step.observation.elements), f"{number}/{len(steps)}"
         plain = _Caption(instruction, place, "…", step.decision.value)
@@ -106,7 +111,7 @@ def make_gif(playback: Playback) -> bytes:
         times_ms += [LOOK_MS, ACT_MS]
     end = _Caption(instruction, "", outcome(verdict), None, colour=_colour(verdict))
     pictures.append(_frame(_labelled(screens[-1], WORDS[verdict.outcome], _colour(verdict)), end))
-    return _encode(pictures, [*times_ms, END_MS])
+    return pictures, [*times_ms, END_MS]
 
 
 class _Caption:

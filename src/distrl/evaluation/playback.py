@@ -14,6 +14,7 @@ from distrl.config.schema import Config
 from distrl.devices.base import Device, Fleet, find_devices
 from distrl.errors import DeviceError, DeviceLost
 from distrl.evaluation.evaluate import TEMPERATURE
+from distrl.evaluation.stored_playback import Playback
 from distrl.experience.frames import FrameCache
 from distrl.policies.base import Policy
 from distrl.rollout.episode import Decide, EpisodeLimits, EpisodeTools, attempt_of, run_episode, with_verdict
@@ -32,23 +33,6 @@ class Player(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = TEMPERATURE
     seed: int = 0
     """Decides the choices."""
-
-
-class Playback(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode with its pictures."""
-
-    trajectory: Trajectory
-    """Judged."""
-    screens: tuple[bytes, ...]
-    """A picture for each step, and the last screen: JPEG or PNG; empty where the device has no picture."""
-
-    def _repr_html_(self) -> str:
-        """The film, where a notebook shows it."""
-        from base64 import b64encode
-
-        from distrl.evaluation.film import make_gif
-
-        return f'<img alt="the episode" src="data:image/gif;base64,{b64encode(make_gif(self)).decode()}">'
 
 
 OnDecision = Callable[[int, Observation, Decision], None]

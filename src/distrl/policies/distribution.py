@@ -7,13 +7,20 @@ Suffixes: B batch, K kinds, H pointing heads, E what can be pointed at, I words,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from distrl.types import Action, Finish, RunnerUp, TypeText
+
 Choice = tuple[int, int, int]
 """Kind, then what is pointed at or the first word, then the last word."""
+NUM_RUNNERS_UP = 3
+LEAST_LOGP = -7.0
+"""Of a runner-up: about one in a thousand."""
+LONGEST_TEXT = 80
+"""Letters of a runner-up's text that are kept: it is for people."""
 
 
 class ActionDistribution:
@@ -35,6 +42,36 @@ class ActionDistribution:
         kinds, spans = draw(self._kind_BK).tolist(), draw(self._span_BS).tolist()
         targets = draw(self._target_BHE.flatten(0, 1)).view(-1, self._type).tolist()
         return [self._choice(kind, targets[i], spans[i]) for i, kind in enumerate(kinds)]
+
+    def runners_up(self, choices: Sequence[Choice]) -> list[list[tuple[Choice, float]]]:
+        """For each row the likeliest choices beside the given one, with their log-probabilities, the likeliest first.
+
+        At most `NUM_RUNNERS_UP`, and none that is hardly ever chosen.
+        """
+        most = NUM_RUNNERS_UP + 1  # the given one may be among them
+        target_BHM, targets = self._target_BHE.topk(min(most, self._target_BHE.shape[-1]), dim=-1)
+        span_BM, spans = self._span_BS.topk(min(most, self._span_BS.shape[-1]), dim=-1)
+        pointing = (target_BHM + self._kind_BK[:, : self._type, None]).flatten(1)
+        typing = span_BM + self._kind_BK[:, self._type, None]
+        joint = torch.cat([pointing, typing, self._kind_BK[:, self._type + 1 :]], dim=1)
+        logp_BM, places = joint.topk(min(most, joint.shape[1]), dim=1)
+        width, rows = target_BHM.shape[-1], zip(logp_BM.tolist(), places.tolist(), strict=True)
+        listed = (targets.flatten(1).tolist(), spans.tolist())
+        found = []
+        for row, (logps, at) in enumerate(rows):
+            likeliest = [(self._choice_at(place, width, listed[0][row], listed[1][row]), logp) for place, logp in zip(at, logps, strict=True)]  # fmt: skip
+            others = [(choice, logp) for choice, logp in likeliest if choice != choices[row] and logp >= LEAST_LOGP]
+            found.append(others[:NUM_RUNNERS_UP])
+        return found
+
+    def _choice_at(self, place: int, width: int, targets: list[int], spans: list[int]) -> Choice:
+        """The choice at a place among pointing kinds with `width` targets each, then spans, then kinds without arguments."""
+        if place < len(targets):
+            return place // width, targets[place], 0
+        place -= len(targets)
+        if place < len(spans):
+            return self._type, spans[place] // self._num_words, spans[place] % self._num_words
+        return self._type + 1 + place - len(spans), 0, 0
 
     def _choice(self, kind: int, targets: list[int], span: int) -> Choice:
         if kind < self._type:
@@ -64,6 +101,21 @@ class ActionDistribution:
         return (
             _entropy(self._kind_BK) + (chance_BK[:, : self._type] * own_BH).sum(-1) + chance_BK[:, self._type] * span_B
         )
+
+
+def as_runners_up(found: Sequence[tuple[Choice, float]], to_action: Callable[[Choice], Action]) -> tuple[RunnerUp, ...]:
+    """Choices as a decision records them."""
+    return tuple(RunnerUp(_shortened(to_action(choice)), round(logp, 4)) for choice, logp in found)
+
+
+def _shortened(action: Action) -> Action:
+    match action:
+        case TypeText(text=text) if len(text) > LONGEST_TEXT:
+            return TypeText(f"{text[: LONGEST_TEXT - 1]}…")
+        case Finish(answer=answer) if len(answer) > LONGEST_TEXT:
+            return Finish(status=action.status, answer=f"{answer[: LONGEST_TEXT - 1]}…")
+        case _:
+            return action
 
 
 def _entropy(logp: Tensor) -> Tensor:

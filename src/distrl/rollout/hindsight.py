@@ -150,7 +150,7 @@ def as_success_at(task: Task, played: Trajectory, policy: Policy[Any], *, filter
         seen = replace(step.observation, instruction=task.instruction)
         choice = None if noop else policy.imitate(seen, step.decision.action)
         if choice is not None:
-            steps.append(replace(step, observation=seen, decision=replace(step.decision, choice=choice)))
+            steps.append(replace(step, observation=seen, decision=replace(step.decision, choice=choice, runners_up=())))
         elif not noop:
             return None
     if not steps:

@@ -1,4 +1,4 @@
-"""Where metrics go besides `metrics.jsonl`: TensorBoard, or a sink of your own, such as a tracker on the web.
+"""Where metrics go besides `metrics.jsonl`: TensorBoard, Weights & Biases, Trackio, or a sink of your own.
 
 Roles write `metrics.jsonl` and know nothing of sinks. The process that supervises them reads what was appended and forwards it,
 so there is one writer, whatever the runtime. No figure is worth a training run, and the file has them all, so a sink can neither

@@ -14,7 +14,7 @@ from PIL import Image
 
 from distrl.cli.main import main
 from distrl.evaluation.film import gesture, in_words, make_gif, make_strip, wireframe
-from distrl.evaluation.playback import Playback
+from distrl.evaluation.stored_playback import Playback
 from distrl.types import Finish, LongPress, Press, Swipe, Tap, TypeText, Unparsed, Verdict, Wait
 from support.trained import small_run
 from support.trajectories import make_trajectory
@@ -36,6 +36,9 @@ def test_an_episode_is_told_filmed_and_laid_out(tmp_path: Path, capsys: pytest.C
     assert episode["task"] == "sim-start/test/00003"
     assert episode["verdict"]["outcome"] in ("success", "failure")
     assert sum(" does " in line for line in said) == len(episode["steps"])
+    assert sum(" or   " in line for line in said) == sum(bool(step["runners_up"]) for step in episode["steps"]) > 0
+    for step in episode["steps"]:
+        assert sum(step["runners_up"].values()) + step["probability"] <= 1.001
     with Image.open(run.path / "watch.gif") as film:
         assert film.n_frames > len(episode["steps"])  # type: ignore[attr-defined]
     with Image.open(strip) as picture:

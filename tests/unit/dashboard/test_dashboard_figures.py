@@ -19,6 +19,7 @@ from distrl.dashboard.series import MOST_POINTS, Curve, MetricCurves
 from distrl.errors import UsageError
 from distrl.runtime.run_folder import take
 from distrl.telemetry.events import EventLog
+from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.telemetry.metrics import METRICS
 from support.asgi import ask
 
@@ -166,3 +167,20 @@ def test_every_address_of_a_stored_run_answers(path: Path) -> None:
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json"), rest
         assert answer.json
     assert ask(app, f"/api/runs/{path.name}/fleet/picture?device=x").status == 404
+
+
+def test_devices_in_quarantine_are_named_before_those_that_restart(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 2)
+    states = {"phone-1": "restarting", "phone-2": "playing", "phone-3": "quarantined", "phone-4": "absent"}
+    devices = tuple(
+        DeviceView(device=f"worker-0/{name}", role="worker-0", state=state, waiting="its turn", losses=3)  # type: ignore[arg-type]
+        for name, state in states.items()
+    )
+    FileScreens(run.heartbeats, "worker-0").show(DeviceViews(time_s=1.0, devices=devices))
+    health = health_of(OpenRun(run.path))
+    assert [(one.device, one.state) for one in health.out_of_use] == [
+        ("worker-0/phone-3", "quarantined"),
+        ("worker-0/phone-4", "absent"),
+        ("worker-0/phone-1", "restarting"),
+    ]
+    assert health.num_devices == 4

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
+from PIL import Image
 
 import distrl
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.errors import StoreError
 from distrl.experience.dataset import FEATURES, KINDS, PICTURE, action_vector, episode_path, read_dataset, write_dataset
-from distrl.types import Press, Swipe, Tap, Trajectory, Unparsed
+from distrl.types import Press, Step, Swipe, Tap, Trajectory, Unparsed
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra [datasets]")
 JPEG = b"\xff\xd8a picture\xff\xd9"
@@ -55,6 +62,37 @@ def test_the_layout_is_lerobots(episodes: list[Trajectory], tmp_path: Path) -> N
     first = parquet.read_table(tmp_path / "set" / episode_path(0)).to_pylist()
     assert first[0][PICTURE] == {"bytes": JPEG, "path": None}
     assert first[1][PICTURE] is None
+
+
+def test_hugging_face_datasets_loads_it_and_its_steps_are_the_same(episodes: list[Trajectory], tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the package datasets is not installed: pip install datasets")
+    out = BytesIO()
+    Image.new("RGB", (4, 8), (200, 30, 30)).save(out, "JPEG")
+    write_dataset(tmp_path / "set", episodes, lambda _: out.getvalue(), name="test")
+    rows = load_with_datasets(tmp_path)
+    assert len(rows) == sum(len(one.steps) for one in episodes)
+    assert rows[0]["size"] == [4, 8]
+    assert rows[1]["size"] is None
+    steps = [msgspec.json.decode(row["step"], type=Step) for row in rows]
+    assert steps == [step for one in episodes for step in one.steps]
+    assert [row["episode_index"] for row in rows] == [n for n, one in enumerate(episodes) for _ in one.steps]
+
+
+def load_with_datasets(place: Path) -> list[dict[str, Any]]:
+    """The rows of the dataset as its own loader gives them, in a process without a network and with a cache of its own."""
+    script = (
+        "import json, sys; from datasets import load_dataset; found = load_dataset(sys.argv[1], split='train');"
+        "print(json.dumps([{'step': row['step'], 'episode_index': row['episode_index'],"
+        f" 'size': row['{PICTURE}'].size if row['{PICTURE}'] else None}} for row in found]))"
+    )
+    offline = {"HF_HOME": str(place / "cache"), "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(place / "set")],
+        env={**os.environ, **offline}, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def test_an_action_is_a_vector_of_fixed_size() -> None:

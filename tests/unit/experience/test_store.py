@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import weakref
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from distrl.errors import StoreError
 from distrl.experience.durable import publish
 from distrl.experience.episode_file import FORMAT, EpisodeFile, encode, load
 from distrl.experience.store import Added, ExperienceStore
-from distrl.types import Ending, Trajectory
+from distrl.types import Ending, Press, RunnerUp, Tap, Trajectory
 from support.trajectories import make_step, make_trajectory
 
 TESTS = Path(__file__).parents[2]
@@ -389,3 +390,17 @@ def test_looking_at_an_empty_index_leaves_the_log_beside_it(tmp_path: Path) -> N
     with pytest.raises(StoreError, match="is no index of episodes"):
         ExperienceStore(tmp_path, read_only=True)
     assert (tmp_path / "index.sqlite-wal").read_bytes() == log
+
+
+def test_runners_up_are_kept_and_a_file_without_them_is_read(tmp_path: Path) -> None:
+    before = make_trajectory("before")
+    others = (RunnerUp(Tap(0.25, 0.75), -1.5), RunnerUp(Press("back"), -2.25))
+    step = before.steps[0]
+    told = replace(before, id="told", steps=(replace(step, decision=replace(step.decision, runners_up=others)),))
+    with ExperienceStore(tmp_path) as store:
+        for episode in (before, told):
+            store.add(episode)
+        assert store.read("told") == told
+        assert store.read("before") == before
+    # As an earlier version wrote it: the field is not there.
+    assert b"runners_up" not in zlib.decompress(episode_file(tmp_path, "before").read_bytes()[38:])

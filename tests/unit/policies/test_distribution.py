@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrl.policies.distribution import ActionDistribution, Choice
+from distrl.policies.distribution import LEAST_LOGP, NUM_RUNNERS_UP, ActionDistribution, Choice, as_runners_up
+from distrl.types import Finish, Tap, TypeText
 
 HEADS, TARGETS, WORDS, PLAIN = 2, 3, 2, 2
 TYPE = HEADS
@@ -107,3 +108,41 @@ def test_rows_do_not_depend_on_each_other() -> None:
         alone = ActionDistribution(kind[row : row + 1], target[row : row + 1], span[row : row + 1])
         assert torch.allclose(together.logp(choices)[row], alone.logp([choice])[0])
         assert torch.allclose(together.entropy()[row], alone.entropy()[0])
+
+
+@given(seed=st.integers(0, 10_000), temperature=st.floats(0.2, 5.0), at=st.integers(0, 11))
+@settings(deadline=None, max_examples=60)
+def test_runners_up_are_the_likeliest_others_of_the_enumeration(seed: int, temperature: float, at: int) -> None:
+    distribution = ActionDistribution(*logits(seed), temperature=temperature)
+    chosen = everything()[at % len(everything())]
+    (found,) = distribution.runners_up([chosen])
+    others = [(float(distribution.logp([choice])), choice) for choice in everything() if choice != chosen]
+    likeliest = [logp for logp, _ in sorted(others, reverse=True)[:NUM_RUNNERS_UP] if logp >= LEAST_LOGP]
+    assert [logp for _, logp in found] == pytest.approx(likeliest, abs=1e-5)
+    for choice, logp in found:
+        assert float(distribution.logp([choice])) == pytest.approx(logp, abs=1e-5)
+        assert choice != chosen
+
+
+def test_rows_have_their_own_runners_up_and_what_cannot_be_chosen_is_none() -> None:
+    kind, target, span = logits(5, rows=3)
+    kind[1, TYPE + 1 :] = NEVER
+    kind[1, 1:] = NEVER
+    target[1, 0, 2] = NEVER
+    distribution = ActionDistribution(kind, target, span)
+    chosen = [(0, 0, 0), (0, 0, 0), (TYPE, 1, 0)]
+    rows = distribution.runners_up(chosen)
+    assert [choice for choice, _ in rows[1]] == [(0, 1, 0)]
+    for row in (0, 2):
+        alone = ActionDistribution(kind[row : row + 1], target[row : row + 1], span[row : row + 1])
+        assert [choice for choice, _ in alone.runners_up([chosen[row]])[0]] == [choice for choice, _ in rows[row]]
+
+
+def test_a_long_text_of_a_runner_up_is_shortened() -> None:
+    actions = {(0, 0, 0): Tap(0.5, 0.5), (1, 0, 0): TypeText("x" * 5000), (2, 0, 0): Finish(answer="y" * 5000)}
+    found = as_runners_up([(choice, -1.0) for choice in actions], lambda choice: actions[choice])
+    assert found[0].action == Tap(0.5, 0.5)
+    assert [len(one.action.text if isinstance(one.action, TypeText) else one.action.answer) for one in found[1:]] == [
+        80,
+        80,
+    ]  # type: ignore[union-attr]

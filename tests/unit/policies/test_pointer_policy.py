@@ -269,3 +269,20 @@ def test_a_truncated_file_of_weights_is_refused(share: float) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         policy.restore(data[: int(share * len(data))], source="v000007.safetensors")
     assert policy.dump() == data
+
+
+def test_a_decision_tells_the_likeliest_other_actions_with_what_the_learner_scores_them() -> None:
+    policy, seen = tiny_policy(), screens(4)
+    num_scored = 0
+    for decision, one in zip(policy.decide(seen, temperature=1.0, generator=torch.Generator()), seen, strict=True):
+        logps = [other.logp for other in decision.runners_up]
+        assert 1 <= len(logps) <= 3
+        assert logps == sorted(logps, reverse=True)
+        for other in decision.runners_up:
+            choice = policy.imitate(one, other.action)
+            if choice is None or to_action(choice, one) != other.action or isinstance(other.action, TypeText | Tap):
+                continue  # several choices stand for one action: an element in another, a word that comes twice
+            assert choice != decision.choice
+            assert policy.score([policy.encode(one)], [choice]).logp_N.item() == pytest.approx(other.logp, abs=1e-3)
+            num_scored += 1
+    assert num_scored > 2

@@ -12,7 +12,7 @@ from distrl.policies.pointer.grammar import to_action
 from distrl.rollout.hindsight import Relabeller, as_success_at, misjudged
 from distrl.runtime.factory import make_fitting
 from distrl.tasks.base import Fitting, find_suite
-from distrl.types import Ending, Task, Trajectory, TypeText, Verdict
+from distrl.types import Ending, RunnerUp, Task, Trajectory, TypeText, Verdict, Wait
 from support.batches import Played, decided_episode, tiny_policy
 from support.learners import small_config
 from support.strays import strays
@@ -33,6 +33,8 @@ def fulfilled() -> tuple[tuple[Trajectory, Task], ...]:
 def test_a_relabelled_episode_is_the_same_deed_under_another_instruction() -> None:
     policy = tiny_policy()
     for episode, task in fulfilled():
+        first = replace(episode.steps[0].decision, runners_up=(RunnerUp(Wait(), -1.0),))
+        episode = replace(episode, steps=(replace(episode.steps[0], decision=first), *episode.steps[1:]))
         found = as_success_at(task, episode, policy, filter_noops=False)
         assert found is not None
         assert (found.id, found.task, found.verdict.success) == (f"{episode.id}+hindsight", task, True)
@@ -43,6 +45,7 @@ def test_a_relabelled_episode_is_the_same_deed_under_another_instruction() -> No
             again = to_action(step.decision.choice, step.observation)  # type: ignore[arg-type]
             assert type(again) is type(step.decision.action)
             assert policy.imitate(step.observation, again) == step.decision.choice
+            assert step.decision.runners_up == ()  # what was likely under the other instruction
         assert found.steps[-1].reward == episode.steps[-1].reward + 1.0
         assert [step.observation.elements for step in found.steps] == [s.observation.elements for s in episode.steps]
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
@@ -13,10 +16,11 @@ import pytest
 from distrl.cli.main import main, warnings_told
 from distrl.config.load import config_hash, load_config
 from distrl.config.schema import Config, TelemetryConfig
-from distrl.errors import ConfigError
-from distrl.telemetry import tensorboard
+from distrl.errors import ConfigError, UsageError
+from distrl.telemetry import tensorboard, trackers
 from distrl.telemetry.events import EventLog
-from distrl.telemetry.sinks import MetricForwarder, SinkContext, find_sinks, forwarding
+from distrl.telemetry.sinks import MetricForwarder, SinkContext, check_sinks, find_sinks, forwarding
+from distrl.telemetry.trackers import by_role
 from support.runs import wait_until
 from support.trained import small_run
 
@@ -238,3 +242,94 @@ def test_a_sink_that_cannot_work_is_told_before_a_run_begins(
     assert main(["train", *flags, "tensorboard"]) == 2
     assert "pip install 'distrl[tensorboard]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+# --- experiment trackers ----------------------------------------------------------------------------------------------
+
+
+def write_two_roles(run: Path, sink: str) -> None:
+    """What a learner and two workers measure, forwarded to a sink."""
+    path = run / "metrics.jsonl"
+    (run / "config.toml").write_text("[run]\nseed = 7\n")
+    with forwarding(TelemetryConfig(sinks=(sink,)), path) as forward:
+        log = log_at(path, 100.0, 105.0, 106.0, 107.0)
+        log.write("learner", role="learner", **{"learner/updates": 3, "learner/loss/policy": 0.5})
+        log.write("learner", role="learner", **{"learner/updates": 9})
+        forward()
+        log.write("worker", role="worker-0", **{"worker/steps": 8})
+        log.write("worker", role="worker-1", **{"worker/steps": 80})
+    notices = run / "logs" / "supervisor.jsonl"
+    assert not notices.exists(), notices.read_text()
+
+
+def test_a_metric_stands_under_its_role() -> None:
+    assert by_role("worker-1", {"worker/steps": 1.0}) == {"worker-1/steps": 1.0}
+    assert by_role("learner", {"learner/loss/policy": 1.0}) == {"learner/loss/policy": 1.0}
+    assert by_role("supervisor", {"gpu/busy": 1.0}) == {"supervisor/gpu/busy": 1.0}
+
+
+def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="the package wandb is not installed: pip install 'distrl[wandb]'")
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    run = tmp_path / "20260101-000000-a run"
+    run.mkdir()
+    write_two_roles(run, "wandb")
+    (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    rows, config = wandb_rows(file)
+    assert [(row["elapsed_s"], row.get("learner/updates")) for row in rows[:2]] == [(0.0, 3.0), (5.0, 9.0)]
+    assert rows[0]["learner/loss/policy"] == 0.5
+    assert [row.get(f"worker-{n}/steps") for n, row in enumerate(rows[2:])] == [8.0, 80.0]
+    assert config["run"] == {"seed": 7}
+
+
+def wandb_rows(file: Path) -> tuple[list[dict[str, float]], dict[str, object]]:
+    """The history and the settings in an offline run, as wandb's own reader has them."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    store, rows, config = DataStore(), list[dict[str, float]](), dict[str, object]()
+    store.open_for_scan(str(file))
+    while data := store.scan_data():
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.history.item:
+            rows.append(
+                {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in record.history.item}
+            )
+        config |= {one.key: json.loads(one.value_json) for one in record.run.config.update}
+    return rows, config
+
+
+def test_trackio_reads_what_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("trackio", reason="the package trackio is not installed: pip install 'distrl[trackio]'")
+    run, kept = tmp_path / "20260101-000000-mine", tmp_path / "trackio"
+    run.mkdir()
+    script = (
+        "from pathlib import Path; import sys; from test_sinks import write_two_roles;"
+        "write_two_roles(Path(sys.argv[1]), 'trackio')"
+    )
+    environment = {
+        **os.environ,
+        "TRACKIO_DIR": str(kept),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }  # read once, at its import
+    subprocess.run([sys.executable, "-c", script, str(run)], env=environment, check=True, timeout=120)
+    read = (
+        "import json, sys; from trackio.sqlite_storage import SQLiteStorage as s;"
+        "print(json.dumps([s.get_logs('distrl', sys.argv[1]), s.get_run_config('distrl', sys.argv[1])]))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", read, run.name], env=environment, check=True, timeout=120, capture_output=True, text=True
+    )
+    rows, config = json.loads(found.stdout.splitlines()[-1])
+    assert [(row["step"], row.get("learner/updates")) for row in rows[:2]] == [(0, 3.0), (5, 9.0)]
+    assert [row.get(f"worker-{n}/steps") for n, row in enumerate(rows[2:])] == [8.0, 80.0]
+    assert config["run"] == {"seed": 7}
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_that_is_not_installed_is_told_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda package: None)
+    with pytest.raises(UsageError, match=rf"distrl\[{name}\]"):
+        check_sinks(TelemetryConfig(sinks=(name,)))

@@ -35,6 +35,8 @@ from distrl.types import (
     Finish,
     Observation,
     Past,
+    Press,
+    RunnerUp,
     Step,
     Swipe,
     Tap,
@@ -191,12 +193,19 @@ def _steps(
                 logp=math.log(0.3 + 0.69 * chance.random()),
                 entropy=round(chance.random(), 4),
                 value=round(0.3 + 0.5 * chance.random(), 4),
+                runners_up=_others(action),
             ),
             version=version,
             reward=float(success and number == count - 1) - (0.0 if changed else 0.01),
             changed=changed,
             device_s=round(0.4 + chance.random(), 3),
         )
+
+
+def _others(action: Action) -> tuple[RunnerUp, ...]:
+    """Up to three other actions, the likeliest first."""
+    others: list[Action] = [one for one in (Tap(0.5, 0.182), Tap(0.5, 0.56), Press("back")) if one != action]
+    return tuple(RunnerUp(one, round(math.log(0.2 / 2**rank), 4)) for rank, one in enumerate(others))
 
 
 # --- what roles wrote beside them -------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """`distrl bench view`: the dashboard over 10,000 stored episodes, its memory while it streams, and what it costs a training beside it.
 
-The list is timed as a request to a server that has just started; what Chromium adds to paint it is in `docs/dashboard.md`. Memory is the
-reader's resident size before and after many readings of a stream of 300
-devices that all change each second, sped up: each reading does what a second of streaming does. The cost is counted in one run: while it
-trains, a reader of the fleet's stream is connected and not connected in turn, and episodes are counted in each.
+The list is timed in a real Chromium, from the start of the navigation to the first paint and to the rows on the screen, and as a request alone,
+each over a server that has just started. Memory is the server's resident size while pages follow 300 devices that all change each second, and
+this process's before and after the readings of an hour of that, sped up: each reading does what a second of streaming does. The cost is counted in one
+run: while it trains, a reader of the fleet's stream is connected and not connected in turn, and episodes are counted in each.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ import msgspec
 
 import distrl
 from distrl.bench.base import BenchOptions
+from distrl.bench.system.page_paint import Painted, painted
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.dashboard.run_list import OpenRun
+from distrl.devices.web.chromium import chromium_version
 from distrl.errors import UsageError
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Bounds, Observation, Tap, UiElement
 
-STORED, DEVICES = 10_000, 300
+STORED, DEVICES, FOLLOWERS = 10_000, 300, 3
 PATIENCE_S = 120.0
 
 
@@ -42,7 +44,17 @@ class ViewFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Median time of the first page of 10,000 episodes over a server that has just started: the request alone."""
     list_again_ms: float
     """The same once the run is open."""
+    first_paint_ms: float
+    """Median first contentful paint of that page in Chromium, over a server that has just started."""
+    rows_painted_ms: float
+    """The same until the first rows of the 10,000 are on the screen."""
+    chromium: str
     devices: int
+    streamed_s: float
+    """While so many seconds, pages followed the fleet of a server of its own, and asked for its other pages."""
+    server_rss_before_mb: float
+    """Of that server after a quarter of that time."""
+    server_rss_after_mb: float
     readings: int
     """Of the fleet, each what a second of streaming does."""
     rss_before_mb: float
@@ -65,17 +77,26 @@ def run(options: BenchOptions) -> ViewFigures:
         root = Path(folder)
         stored = write_stored_run(root / "stored", STORED).path
         first, again = _list_ms(stored, 3 if options.quick else 7)
+        paints = _paints(stored, 3 if options.quick else 7)
+        streamed_s = 20.0 if options.quick else 90.0
+        server_mb = _server_memory(stored, streamed_s)
         readings = 300 if options.quick else 3600
         before_mb, after_mb = _memory(stored, readings)
         pairs, minutes = _training(
-            root / "runs", pairs=2 if options.quick else 8, window_s=15.0 if options.quick else 30.0
+            root / "runs", pairs=2 if options.quick else 8, window_s=15.0 if options.quick else 25.0
         )
     opened, closed = mean(pair[0] for pair in pairs), mean(pair[1] for pair in pairs)
     return ViewFigures(
         episodes=STORED,
         list_ms=round(first, 1),
         list_again_ms=round(again, 1),
+        first_paint_ms=round(median(paint.first_ms for paint in paints), 1),
+        rows_painted_ms=round(median(paint.rows_ms for paint in paints), 1),
+        chromium=chromium_version(),
         devices=DEVICES,
+        streamed_s=streamed_s,
+        server_rss_before_mb=round(server_mb[0], 1),
+        server_rss_after_mb=round(server_mb[1], 1),
         readings=readings,
         rss_before_mb=round(before_mb, 1),
         rss_after_mb=round(after_mb, 1),
@@ -91,12 +112,13 @@ def run(options: BenchOptions) -> ViewFigures:
 
 
 @contextmanager
-def _server(place: Path) -> Iterator[str]:
+def _server(place: Path) -> Iterator[tuple[str, int]]:
+    """Its address and its process."""
     command = [sys.executable, "-m", "distrl", "view", str(place), "--no-browser", "--json", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"].rstrip("/")
+        yield json.loads(process.stdout.readline())["url"].rstrip("/"), process.pid
     finally:
         process.terminate()
         process.wait(PATIENCE_S)
@@ -106,7 +128,7 @@ def _list_ms(stored: Path, times: int) -> tuple[float, float]:
     """Median milliseconds of the first list of episodes, over a fresh server and once it is open."""
     first, again = [], []
     for _ in range(times):
-        with _server(stored) as url:
+        with _server(stored) as (url, _):
             address = f"{url}/api/runs/{stored.name}/episodes"
             first.append(_asked_ms(address))
             again.append(_asked_ms(address))
@@ -120,7 +142,35 @@ def _asked_ms(address: str) -> float:
     return 1000 * (time.perf_counter() - began_s)
 
 
+def _paints(stored: Path, times: int) -> list[Painted]:
+    found = []
+    for _ in range(times):
+        with _server(stored) as (url, _):
+            found.append(painted(f"{url}/runs/{stored.name}/episodes"))
+    return found
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _server_memory(stored: Path, seconds: float) -> tuple[float, float]:
+    """Resident megabytes of a server after a quarter of the time and at its end, while the fleet moves and pages follow it."""
+    screens, stop, before_mb = FileScreens(stored / "heartbeats", "worker-0"), Event(), 0.0
+    with _server(stored) as (url, pid):
+        api = f"{url}/api/runs/{stored.name}"
+        for _ in range(FOLLOWERS):
+            Thread(target=_read_stream, args=(f"{api}/stream?fleet=1", stop), daemon=True).start()
+        for second in range(round(seconds)):
+            views = tuple(_view(device, second) for device in range(DEVICES))
+            screens.show(DeviceViews(time_s=float(second), devices=views))
+            for page in ("episodes?text=tanaka", "learning?by=template", "health", "logs"):
+                _asked_ms(f"{api}/{page}")
+            if second == round(seconds) // 4:
+                before_mb = _rss_mb(pid)
+            time.sleep(1.0)
+        after_mb = _rss_mb(pid)
+        stop.set()
+    return before_mb, after_mb
 
 
 def _memory(stored: Path, readings: int) -> tuple[float, float]:
@@ -157,8 +207,9 @@ def _view(device: int, number: int) -> DeviceView:
     )
 
 
-def _rss_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+def _rss_mb(pid: int = 0) -> float:
+    """Of a process; 0: this one."""
+    pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1])
     return pages * 4096 / 1e6
 
 

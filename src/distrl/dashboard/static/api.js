@@ -13,6 +13,25 @@ export async function get(address, signal) {
   return found;
 }
 
+/** Ask this dashboard to do something: only attempts by hand can be asked for. */
+export async function post(address, body = {}, { keepalive = false } = {}) {
+  let answer;
+  try {
+    answer = await fetch(address, { method: "POST", headers: { "Content-Type": "application/json", Accept: "application/json" }, body: JSON.stringify(body), keepalive });
+  } catch {
+    throw new Error("the dashboard's server does not answer; it may have been stopped.");
+  }
+  const found = await answer.json().catch(() => ({ error: `answer ${answer.status}` }));
+  if (!answer.ok) throw new Error(found.error || `answer ${answer.status}`);
+  return found;
+}
+
+/** Take a phone to try a task by hand, and go to its page. */
+export async function begin(go, asked) {
+  const made = await post("/api/attempts", asked);
+  return go(`/try/${made.id}`);
+}
+
 export const of = (run, rest = "") => `/api/runs/${encodeURIComponent(run)}${rest}`;
 export const page = (run, rest = "") => `/runs/${encodeURIComponent(run)}${rest}`;
 

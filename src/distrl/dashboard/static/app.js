@@ -8,7 +8,7 @@ const PAGES = [["fleet", "Fleet"], ["episodes", "Episodes"], ["learning", "Learn
 const modules = {
   runs: () => import("./pages/runs.js"), compare: () => import("./pages/compare.js"), fleet: () => import("./pages/fleet.js"),
   episodes: () => import("./pages/episodes.js"), episode: () => import("./pages/episode.js"), learning: () => import("./pages/learning.js"),
-  health: () => import("./pages/health.js"), settings: () => import("./pages/settings.js"),
+  health: () => import("./pages/health.js"), hand: () => import("./pages/hand.js"), settings: () => import("./pages/settings.js"),
 };
 let shown = null, number = 0, followed = { run: "", fleet: false, close: () => {} }, connected = null, pulse = null;
 
@@ -18,6 +18,7 @@ function parse() {
   const parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
   if (!parts.length) return { name: "runs" };
   if (parts[0] === "compare") return { name: "compare" };
+  if (parts[0] === "try" && parts[1]) return { name: "hand", id: parts[1] };
   if (parts[0] !== "runs" || !parts[1]) return { name: "missing" };
   const [, run, name = "", id, step] = parts;
   if (!name) return { name: "settings", run };

@@ -75,8 +75,12 @@ function axes(chart, x, y, x_range, y_range, inner, height) {
       s("text", { x: inner[0] - 8, y: y(value) + 4, "text-anchor": "end" }, chart.bounded ? `${Math.round(100 * value)} %` : tick_text(value, y_range)));
   }
   const wide = inner[1] - inner[0];
+  let before = "";
   for (const value of ticks(x_range, Math.max(2, Math.floor(wide / 110)), chart.across === "s" ? TIMES : [])) {
-    group.append(s("text", { x: x(value), y: height - 5, "text-anchor": x(value) > inner[1] - 20 ? "end" : "middle" }, place(chart, value, true)));
+    const text = place(chart, value, true);
+    if (text === before) continue;  // parts of a version
+    before = text;
+    group.append(s("text", { x: x(value), y: height - 5, "text-anchor": x(value) > inner[1] - 20 ? "end" : "middle" }, text));
   }
   return group;
 }

@@ -19,14 +19,20 @@ function picture(address, ready) {
   return image.complete && image.naturalWidth ? image : null;
 }
 
+/** Wait until a picture is there or cannot be had, so that nothing flashes when it is drawn. */
+export async function load(address) {
+  picture(address, () => {});
+  await pictures.get(address).decode().catch(() => {});
+}
+
 export const frame = (run, reference) => of(run, `/frames/${encodeURIComponent(reference)}`);
 
 /** [left, top, right, bottom, text, clickable] from what an episode holds. */
 export const light = (element) => [...element.bounds, element.text || element.description || "", element.clickable ? 1 : 0];
 
 /**
- * Draw a screen. `screen`: {width_px, height_px, elements (light), picture (an address)}; `mark`: {action, hit, share}, where a share
- * below 1 is a gesture under way.
+ * Draw a screen. `screen`: {width_px, height_px, elements (light), picture (an address)}; `mark`: {action, hit, others, share}: what was
+ * touched, what else might have been, and a share below 1 while a gesture is under way.
  */
 export function draw(canvas, screen, mark = {}) {
   const ratio = screen.width_px && screen.height_px ? screen.height_px / screen.width_px : 2;
@@ -40,6 +46,7 @@ export function draw(canvas, screen, mark = {}) {
   const image = screen.picture ? picture(screen.picture, () => canvas.isConnected && draw(canvas, screen, mark)) : null;
   if (image) at.drawImage(image, 0, 0, px, py);
   else boxes(at, screen.elements || [], px, py, scale);
+  for (const other of mark.others || []) if (other >= 0 && other !== mark.hit && screen.elements?.[other]) outline(at, screen.elements[other], px, py, scale, true);
   if (mark.hit >= 0 && screen.elements?.[mark.hit]) outline(at, screen.elements[mark.hit], px, py, scale);
   if (mark.action) gesture(at, mark.action, px, py, mark.share ?? 1, scale);
 }
@@ -77,12 +84,14 @@ function fitted(at, text, width) {
   return letters > 1 ? `${plain.slice(0, letters)}…` : "";
 }
 
-function outline(at, [left, top, right, bottom], px, py, scale) {
+function outline(at, [left, top, right, bottom], px, py, scale, dashed = false) {
   at.beginPath();
+  at.setLineDash(dashed ? [4 * scale, 4 * scale] : []);
   at.roundRect(left * px, top * py, (right - left) * px, (bottom - top) * py, 6 * scale);
   at.lineWidth = 2 * scale;
   at.strokeStyle = colour("--accent");
   at.stroke();
+  at.setLineDash([]);
 }
 
 function gesture(at, action, px, py, share, scale) {

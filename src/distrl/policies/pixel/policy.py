@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from distrl.config.schema import PixelConfig
 from distrl.errors import UsageError
 from distrl.policies import weights as weights_file
 from distrl.policies.base import PolicyContext, Scores
-from distrl.policies.distribution import ActionDistribution
+from distrl.policies.distribution import ActionDistribution, as_runners_up
 from distrl.policies.nonfinite import SKIPPED_DECISION, NonFiniteGuard
 from distrl.policies.oom import oom_errors
 from distrl.policies.pixel.batches import ImageLoader, collate
@@ -98,6 +99,7 @@ class PixelPolicy:
         choices = distribution.sample(generator, greedy=temperature == 0)
         logp, entropy = distribution.logp(choices).tolist(), distribution.entropy().tolist()
         values = torch.sigmoid(logits.value_B).tolist()
+        others = distribution.runners_up(choices)
         return [
             Decision(
                 action=to_action(choice, observation, self._grid),
@@ -105,6 +107,7 @@ class PixelPolicy:
                 logp=logp[i],
                 entropy=entropy[i],
                 value=values[i],
+                runners_up=as_runners_up(others[i], partial(to_action, observation=observation, grid=self._grid)),
             )
             if finite
             else SKIPPED_DECISION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from distrl.config.schema import PointerConfig
 from distrl.policies import weights as weights_file
 from distrl.policies.base import PolicyContext, Scores
-from distrl.policies.distribution import ActionDistribution
+from distrl.policies.distribution import ActionDistribution, as_runners_up
 from distrl.policies.pointer.features import Encoded, collate, encode, swap_words
 from distrl.policies.pointer.grammar import KINDS, POINTING, Choice, to_action, to_choice
 from distrl.policies.pointer.network import Logits, PointerNetwork
@@ -63,6 +64,7 @@ class PointerPolicy:
         choices = distribution.sample(generator, greedy=temperature == 0)
         logp, entropy = distribution.logp(choices).tolist(), distribution.entropy().tolist()
         values = torch.sigmoid(logits.value_B).tolist()
+        others = distribution.runners_up(choices)
         return [
             Decision(
                 action=to_action(choice, observation, self.config.max_elements),
@@ -70,6 +72,9 @@ class PointerPolicy:
                 logp=logp[i],
                 entropy=entropy[i],
                 value=values[i],
+                runners_up=as_runners_up(
+                    others[i], partial(to_action, observation=observation, limit=self.config.max_elements)
+                ),
             )
             for i, (choice, observation) in enumerate(zip(choices, observations, strict=True))
         ]

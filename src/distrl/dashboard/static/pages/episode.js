@@ -1,6 +1,6 @@
 // One episode, screen first: what was seen, what was done, what the policy thought of it, and what it was worth.
 
-import { get, of, page } from "../api.js";
+import { begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
 import { draw, frame, light, name_of, words } from "../screen.js";
 
@@ -10,7 +10,7 @@ export async function show({ place, go, say_title }) {
   const run = place.run, episode = await get(of(run, `/episodes/${encodeURIComponent(place.id)}`));
   say_title(episode.instruction);
   const steps = episode.steps, last = episode.last ? steps.length + 1 : steps.length;
-  const canvas = h("canvas", { role: "img" }), caption = h("p.caption", { "aria-live": "polite" }), where = h("span.where"), facts = h("dl.facts");
+  const canvas = h("canvas", { role: "img" }), caption = h("p.caption", { "aria-live": "polite" }), where = h("span.where"), facts = h("dl.facts"), choices = h("ol.choices");
   const play = h("button", { type: "button", onclick: () => toggle() }, "Play"), slider = h("input", { type: "range", min: 1, max: String(last), "aria-label": "Step", oninput: () => to(Number(slider.value)) });
   let at = Math.max(1, Math.min(last, place.step)), timer = 0, playing = false;
   const address = (step) => page(run, `/episodes/${encodeURIComponent(episode.id)}/${step}`);
@@ -32,15 +32,24 @@ export async function show({ place, go, say_title }) {
     canvas.setAttribute("aria-label", `screen at step ${at}${now ? `: ${words(now.action, name_of(target))}` : ""}`);
     paint(share);
     put(facts, now ? details(now, target) : []);
+    put(choices, now ? chosen_among(now) : []);
     list.querySelectorAll("a").forEach((anchor, number) => number === at - 1 ? anchor.setAttribute("aria-current", "step") : anchor.removeAttribute("aria-current"));
     ticks.querySelectorAll("button").forEach((button, number) => number === at - 1 ? button.setAttribute("aria-current", "step") : button.removeAttribute("aria-current"));
     if (push && location.pathname !== address(at)) history.replaceState(null, "", address(at));
     return screen;
   }
 
+  /** The action with its probability among the likeliest others, the likeliest first. */
+  function chosen_among(step) {
+    const all = [{ action: step.action, hit: step.hit, probability: step.probability, chosen: true }, ...step.runners_up].sort((a, b) => (b.probability ?? 2) - (a.probability ?? 2));
+    const rows = all.map((one) => h(`li${one.chosen ? ".chosen-one" : ""}`, {}, h("i", { "aria-hidden": "true", style: { width: `${100 * (one.probability ?? 0)}%` } }), h("span.wrap", {}, words(one.action, name_of(step.elements[one.hit]))), h("span", {}, one.chosen ? "chosen" : ""), h("span.num", {}, one.probability === null ? "–" : probability(one.probability))));
+    if (!step.runners_up.length) rows.push(h("li.soft", {}, h("span", {}, step.probability === null ? "Probabilities were not recorded." : step.probability > 0.99 ? "Nothing else was likely." : "No runners-up were recorded.")));
+    return rows;
+  }
+
   function paint(share = 1) {
     const now = steps[at - 1], screen = now || episode.last;
-    draw(canvas, { ...screen, elements: screen.elements.map(light), picture: screen.screenshot ? frame(run, screen.screenshot) : "" }, now && share > 0 ? { action: now.action, hit: now.hit, share } : {});
+    draw(canvas, { ...screen, elements: screen.elements.map(light), picture: screen.screenshot ? frame(run, screen.screenshot) : "" }, now && share > 0 ? { action: now.action, hit: now.hit, others: now.runners_up.map((one) => one.hit), share } : {});
   }
 
   function details(step, target) {
@@ -77,13 +86,16 @@ export async function show({ place, go, say_title }) {
   }
 
   const verdict = episode.verdict, outcome = verdict.outcome;
+  const refused = h("p.down.wrap", { role: "alert" });
+  const yourself = h("button", { type: "button", onclick: async () => { put(refused); try { await begin(go, { run, episode: episode.id }); } catch (error) { put(refused, error.message); } } }, "Try this task yourself");
   const other = (id, text, key) => id ? link(page(run, `/episodes/${encodeURIComponent(id)}`), { title: key }, text) : h("span.soft", {}, text);
   const root = h("div.stack", {},
-    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, other(episode.newer, "newer", "k"), other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"))),
+    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, other(episode.newer, "newer", "k"), other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), yourself)), refused,
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},
         h("section.panel", { "aria-label": "Verdict" }, h("div.verdict", {}, h("div", {}, h(`span.chip.${outcome}`, {}, outcome), h("span.soft", {}, ` ended by ${episode.ending.replace("_", " ")} after ${steps.length} steps, ${duration(episode.wall_s)}${verdict.false_completion ? "; it claimed to be done and was not" : ""}`)), h("p.reason", {}, verdict.reason || (outcome === "success" ? "All conditions hold." : "The judge gave no reason.")), verdict.side_effects?.length ? h("p.down.wrap", {}, `changed without being asked: ${verdict.side_effects.join("; ")}`) : null, episode.claim ? h("p.soft.wrap", {}, `the agent said: ${episode.claim}`) : null)),
+        h("section.panel", { "aria-label": "Chosen among" }, h("header", {}, h("h2", {}, "Chosen among")), choices),
         h("section.panel", {}, h("div.steps", {}, h("div.titles", { "aria-hidden": "true" }, ["", "step", "prob.", "value", "adv.", "reward", "version"].map((name) => h("span", {}, name)))), list),
         h("section.panel", {}, h("header", {}, h("h2", {}, "This step")), h("div.body", {}, facts)),
         h("section.panel", {}, h("header", {}, h("h2", {}, "This episode")), h("div.body", {}, h("dl.facts", {},

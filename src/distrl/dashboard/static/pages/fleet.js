@@ -1,10 +1,10 @@
 // A tile per device with its moving screen; only tiles in sight are drawn. A click enlarges.
 
-import { get, of, page } from "../api.js";
+import { begin, get, of, page } from "../api.js";
 import { clock, duration, h, link, put } from "../dom.js";
 import { draw, words } from "../screen.js";
 
-export async function show({ place, say_title }) {
+export async function show({ place, go, say_title }) {
   say_title("Fleet");
   const run = place.run, tiles = new Map(), grid = h("div.tiles"), total = h("span.soft"), empty = h("p.empty", { hidden: true });
   const dialog = h("dialog.large", { "aria-label": "One device", onclose: () => { large = ""; } });
@@ -35,9 +35,9 @@ export async function show({ place, say_title }) {
     return tile;
   }
 
-  function paint(tile) {
+  /** Its words, also of a tile out of sight: they are the name of the button, and what the filter and screen readers go by. */
+  function describe(tile) {
     const device = tile.device;
-    tile.stale = false;
     const down = ["restarting", "quarantined", "absent"].includes(device.state);
     tile.button.classList.toggle("down", down);
     tile.button.classList.toggle("idle", device.state === "idle");
@@ -46,8 +46,14 @@ export async function show({ place, say_title }) {
     put(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
     put(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
     tile.fill.style.width = device.max_steps ? `${(100 * device.step) / device.max_steps}%` : "0";
-    tile.button.setAttribute("aria-label", `${device.device}, ${device.state}. ${device.instruction}`);
-    draw(tile.canvas, shape(device), { action: device.action });
+  }
+
+  function paint(tile) {
+    const device = tile.device;
+    tile.stale = false;
+    const blank = !device.picture && !device.elements.length;  // such as after the end of a run
+    tile.canvas.classList.toggle("blank", blank);
+    if (!blank) draw(tile.canvas, shape(device), { action: device.action });
     if (large === device.device) show_large(device);
   }
 
@@ -57,12 +63,18 @@ export async function show({ place, say_title }) {
     if (!dialog.open) dialog.showModal();
   }
 
+  const refused = h("p.down.wrap", { role: "alert" });
+  async function take_phone(task) {
+    put(refused);
+    try { await begin(go, { run, task }); } catch (error) { put(refused, error.message); }
+  }
+
   function show_large(device) {
     const kept = dialog.querySelector("canvas"), canvas = kept || h("canvas", { role: "img" });
     canvas.setAttribute("aria-label", `screen of ${device.device}`);
     const facts = [["task", device.task || "–"], ["template", device.template || "–"], ["state", device.state], ["waits for", device.waiting || "–"], ["worker", device.role], ["policy version", device.version < 0 ? "–" : device.version], ["step", `${device.step} of at most ${device.max_steps}`], ["action", words(device.action, touched(device))], ["value", device.value], ["app", device.app || "–"], ["playing for", duration(device.play_s)], ["lost so far", `${device.losses} times`]];
     const text = [h("h1.wrap", {}, device.instruction || device.device), h("p.soft", {}, device.device), h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-      h("p", {}, link(page(run, `/episodes?device=${encodeURIComponent(device.device)}`), {}, "Stored episodes of this device")), h("div", {}, h("button", { type: "button", onclick: () => dialog.close() }, "Close"))];
+      h("p", {}, link(page(run, `/episodes?device=${encodeURIComponent(device.device)}`), {}, "Stored episodes of this device")), h("div.buttons", {}, device.task ? h("button", { type: "button", onclick: () => take_phone(device.task) }, "Try this task yourself") : null, h("button", { type: "button", onclick: () => dialog.close() }, "Close")), refused];
     if (kept) put(dialog.querySelector(".stack"), text);
     else put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, text)));
     requestAnimationFrame(() => draw(canvas, shape(device), { action: device.action }));
@@ -74,6 +86,7 @@ export async function show({ place, say_title }) {
       if (!tile) { tile = make(device); tiles.set(device.device, tile); }
       tile.device = device;
       tile.stale = true;
+      describe(tile);
       if (tile.visible || large === device.device) paint(tile);
     }
     if (names) for (const name of [...tiles.keys()]) if (!names.includes(name)) { tiles.get(name).button.remove(); tiles.delete(name); }

@@ -13,7 +13,7 @@ export async function show({ place, say_title }) {
   const troubles = h("input", { type: "checkbox", onchange: () => lines() });
   let timer = 0, waiting = 0, busy = false;
 
-  const table = (title, heads, rows, none) => h("section.panel", {}, h("header", {}, h("h2", {}, title)), rows.length ? h("div.scroll", {}, h("table", {}, h("thead", {}, h("tr", {}, heads.map(([name, kind]) => h(`th${kind || ""}`, {}, name)))), h("tbody", {}, rows))) : h("p.body.soft", {}, none));
+  const table = (title, heads, rows, none) => h("section.panel", {}, h("header", {}, h("h2", {}, title)), rows.length ? h("div.scroll", { tabindex: "0", role: "region", "aria-label": title }, h("table", {}, h("thead", {}, h("tr", {}, heads.map(([name, kind]) => h(`th${kind || ""}`, {}, name)))), h("tbody", {}, rows))) : h("p.body.soft", {}, none));
   const causes = (title, found, none) => table(title, [["who"], ["cause"], ["times", ".num"], ["last", ".num"]], found.map((one) => h("tr", {}, h("td.wrap", {}, one.who), h("td.wrap", {}, one.why), h("td.num", {}, one.count), h("td.num", {}, ago(one.last_s)))), none);
 
   function paint(health) {
@@ -23,6 +23,7 @@ export async function show({ place, say_title }) {
     put(more,
       table("Queues", [["role"], ["queue"], ["length", ".num"]], health.queues.map(([role, name, length]) => h("tr", {}, h("td", {}, role), h("td", {}, name), h("td.num", {}, short(length)))), "No role has told of a queue yet."),
       causes("Restarts by cause", health.restarts, "No role was restarted."), causes("Lost devices", health.losses, "No device was lost."),
+      table("Devices out of use", [["device"], ["is"], ["waits for"], ["lost", ".num"]], health.out_of_use.map((one) => h("tr", {}, h("td.wrap", {}, one.device), h("td", {}, one.state), h("td.wrap", {}, one.waiting || "–"), h("td.num", {}, `${one.losses} times`))), health.num_devices ? `None of ${health.num_devices} is in quarantine, absent or being restarted.` : "No device has told of itself."),
       h("section.panel", {}, h("header", {}, h("h2", {}, "Notices and troubles")), h("div.body", {}, [health.cause && `ended by: ${health.cause}`, ...health.notices, ...health.troubles].filter(Boolean).map((line) => h("p.wrap", {}, line)), health.notices.length + health.troubles.length || health.cause ? null : h("p.soft", {}, "None."))));
     const wanted = which.value;
     if (which.options.length !== health.logs.length + 1) { put(which, h("option", { value: "" }, "all roles"), health.logs.map((name) => h("option", { value: name }, name))); which.value = wanted; }

@@ -24,7 +24,7 @@ from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardChec
 EXAMPLES = 3
 WITHOUT_TASKS = ("list",)
 """Built-in suites that have tasks only where a configuration gives them some."""
-OF_PACKAGES = ("android_world", "miniwob")
+OF_PACKAGES = ("android_world", "miniwob", "mobilegym")
 """Built-in suites whose tasks another package brings, which may not be installed."""
 
 

@@ -261,6 +261,10 @@ class WebConfig(Section, frozen=True):
     """A page that takes longer to load has failed, and the phone is lost."""
     call_s: Seconds = 8.0
     """A browser that takes longer to answer hangs, and the phone is lost."""
+    gym_folder: str = ""
+    """Folder of your clone of MobileGym, whose code sets up and judges its tasks; empty: as `tasks.mobilegym.folder` says."""
+    gym_python: str = ""
+    """The Python that has what its code needs; empty: as `tasks.mobilegym.python` says, else the one that runs distrl."""
     phone: PhonePageConfig = PhonePageConfig()
 
 

@@ -318,7 +318,7 @@ def mode_of(answers: str) -> str:
 def english_of(task: Any) -> int | None:
     """Which of a task's wordings is English; None: none of them."""
     return next(
-        (n for n, text in enumerate(task.templates or ()) if not any("\u2e80" <= letter for letter in text)), None
+        (n for n, text in enumerate(task.templates or ()) if not any(letter >= "\u2e80" for letter in text)), None
     )
 
 

@@ -37,7 +37,7 @@ class MobileGymSuite:
         config = self._config = settings or MobileGymConfig()
         folder = _find_folder(config)
         self.version = _version_of(folder)
-        found = list_tasks(folder, config.python, answers=config.answers)
+        found = list_tasks(folder, config)
         _check_names(config, found)
         chosen = [task for task in found if _is_chosen(config, task)]
         self.left_out = {task.name: task.error for task in chosen if task.error}

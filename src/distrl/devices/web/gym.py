@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from distrl.config.judging import MobileGymConfig
 from distrl.devices.calls import abandon
 from distrl.errors import ConfigError, DeviceError, DeviceLost, LossCause
 from distrl.types import WebTask
@@ -250,10 +251,11 @@ class Gym:
         )
 
 
-def list_tasks(folder: Path, python: str, *, answers: str) -> list[GymTask]:
-    """All tasks of both splits; needs no served page. `ConfigError` where the folder or the Python cannot be used."""
-    program = python or sys.executable
-    asked = json.dumps({"do": "tasks", "to": 1, "answers": answers}) + "\n"
+def list_tasks(folder: Path, config: MobileGymConfig) -> list[GymTask]:
+    """All tasks of both splits, those in full that are chosen by name; needs no served page. `ConfigError` where folder or Python cannot be used."""
+    program = config.python or sys.executable
+    chosen = {"answers": config.answers, "names": config.names, "leave_out": config.leave_out}
+    asked = json.dumps({"do": "tasks", "to": 1, **chosen}) + "\n"
     try:
         done = subprocess.run(
             [program, str(BRIDGE), str(folder)], input=asked, capture_output=True, text=True, timeout=START_S + LIST_S,

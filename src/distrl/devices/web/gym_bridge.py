@@ -191,9 +191,18 @@ class Bridge:
 
     # which tasks there are
 
-    def tasks(self, answers: str) -> list[dict[str, Any]]:
-        """Every task of both splits, with why it cannot be used where its module cannot even be loaded."""
-        return [self._describe(name, split, answers) for split, names in self._splits.items() for name in names]
+    def tasks(self, answers: str, names: list[str], leave_out: list[str]) -> list[dict[str, Any]]:
+        """Every task of both splits; those that are chosen with what they are, or why they cannot even be loaded.
+
+        Nothing is loaded for the others: the modules of all apps take many seconds.
+        """
+        listed = ((name, split) for split, found in self._splits.items() for name in found)
+        return [
+            self._describe(name, split, answers)
+            if (not names or is_named(name, names)) and not is_named(name, leave_out)
+            else {"name": name, "split": split}
+            for name, split in listed
+        ]
 
     def _describe(self, name: str, split: str, answers: str) -> dict[str, Any]:
         told, app = {"name": name, "split": split}, name.partition(".")[0]
@@ -310,6 +319,11 @@ class Bridge:
         return all(check.get("passed") for check in checks or ())
 
 
+def is_named(name: str, names: list[str]) -> bool:
+    """Whether a task is among these, by its name or by its app's."""
+    return name in names or name.partition(".")[0] in names
+
+
 def mode_of(answers: str) -> str:
     """MobileGym's own name for how questions are answered."""
     return "grounded" if answers == "form" else "text"
@@ -379,7 +393,7 @@ async def answer(bridge: Bridge, lines: Lines, asked: dict[str, Any]) -> Any:
 
     match asked["do"]:
         case "tasks":
-            return bridge.tasks(asked["answers"])
+            return bridge.tasks(asked["answers"], asked["names"], asked["leave_out"])
         case "setup":
             return await bridge.setup(ask, asked)
         case "judge":

@@ -204,7 +204,8 @@ class Gym:
             why = str(error)
         if self._process is process:
             self._process = self._reading = None
-            process.kill() if process.returncode is None else None
+            if process.returncode is None:
+                process.kill()
             self._drop(why)
 
     def _take(self, process: asyncio.subprocess.Process, line: _Line) -> None:

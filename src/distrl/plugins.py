@@ -42,6 +42,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "android_world": "distrl.tasks.android_world:AndroidWorldSuite",
         "list": "distrl.tasks.lists:ListSuite",
         "miniwob": "distrl.tasks.miniwob:MiniWobSuite",
+        "mobilegym": "distrl.tasks.mobilegym:MobileGymSuite",
         "sim-start": "distrl.tasks.sim.suites:sim_start",
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",
         "sim-general": "distrl.tasks.sim.suites:sim_general",

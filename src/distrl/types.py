@@ -220,11 +220,19 @@ class WebSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     url: str
     """An address of `devices.web.allow`; of the kind miniwob, the name of one of its tasks, such as click-test."""
-    page: Literal["web", "miniwob", "phone"] = "web"
+    page: Literal["web", "miniwob", "phone", "mobilegym"] = "web"
     """web: any page. miniwob: a task of MiniWoB++, which asks, rewards and ends by itself. phone: a page that is a phone, and
-    offers the functions of `devices.web.phone`."""
+    offers the functions of `devices.web.phone`. mobilegym: such a page, on which MobileGym's own classes set up and judge `task`."""
+    task: str = ""
+    """Name of a task of MobileGym, such as alipay.EnableDarkMode."""
     seed: int = 0
-    """Decides what a page of the kind miniwob asks for."""
+    """Decides what a page of the kind miniwob asks for, and the parameters of a task of MobileGym."""
+    language: Literal["zh", "en"] = "zh"
+    """Wording of a task of MobileGym; where it has no English one, Chinese."""
+    answers: Literal["form", "action"] = "form"
+    """How a question of MobileGym is answered: in the form of an app of its phone, or with the agent's claim."""
+    draws: int = 0
+    """Of each other training task of MobileGym, as many are tried on the end of a failure, for hindsight; 0: none."""
     width: int = 0
     height: int = 0
     """Size of the screen in CSS pixels; 0: as `devices.web` says."""
@@ -391,6 +399,14 @@ class AndroidEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """package/activity in the foreground."""
 
 
+class WebTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of a Chromium phone by name, and what it asks for."""
+
+    task: str
+    seed: int
+    instruction: str
+
+
 class WebEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="web"):
     """How a Chromium phone was left."""
 
@@ -398,6 +414,12 @@ class WebEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     title: str = ""
     reason: str = ""
     """What the page said of its reward."""
+    progress: float | None = None
+    """Share of the task's conditions that hold, by its own judge; None: it has none that tells."""
+    changes: tuple[str, ...] = ()
+    """What changed without being asked for, by its own judge."""
+    fulfilled: tuple[WebTask, ...] = ()
+    """Other training tasks that this end fulfils and its start did not, the most demanding first."""
 
 
 class CustomEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):

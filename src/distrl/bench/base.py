@@ -38,6 +38,7 @@ BENCHES = {
     "judge_load": "system.judge_load",
     "kills": "system.kills",
     "miniwob": "learning.miniwob",
+    "mobilegym": "learning.mobilegym",
     "quoting": "system.quoting",
     "replay": "system.replay",
     "scale": "system.scale",

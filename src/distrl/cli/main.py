@@ -48,7 +48,7 @@ VERBS = {
     "export": "the policy of a run as a folder for others, with a card",
     "status": "one screen about a live or finished run, the newest by default",
     "runs": "list the runs, show what one weighs, prune",
-    "tasks": "list the suites, show a task, play one",
+    "tasks": "list the suites, show a task, play one, check them all",
     "bench": "the measurements behind every claim",
     "devices": "Android devices: list, show, check, tap; simulated phones for adb",
     "config": "resolved settings and where each came from; the reference",

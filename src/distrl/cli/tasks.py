@@ -1,4 +1,4 @@
-"""`distrl tasks`: the suites in figures, one task or template in detail, and one episode to watch or play."""
+"""`distrl tasks`: the suites in figures, one task or template in detail, one episode to watch or play, and a check of all of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from statistics import median
 import msgspec
 
 from distrl import plugins
+from distrl.cli import task_check
 from distrl.cli.main import console, print_json, whole_number
 from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
-from distrl.errors import DistrlError, TaskError, closest, raised_as
+from distrl.errors import DistrlError, TaskError, UsageError, closest, raised_as
 from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import solve
 from distrl.tasks.sim.templates import SimSuite
 from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
 
+TAKES_CONFIG = True
 EXAMPLES = 3
 RUNS = Path("runs")
 """Where what a person keeps goes."""
 WITHOUT_TASKS = ("list",)
 """Built-in suites that have tasks only where a configuration gives them some."""
-OF_PACKAGES = ("android_world", "miniwob")
+OF_PACKAGES = ("android_world", "miniwob", "mobilegym")
 """Built-in suites whose tasks another package brings, which may not be installed."""
 
 
@@ -54,8 +56,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare `list`, `show` and `try`."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|try")
+    """Declare `list`, `show`, `try` and `check`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|try|check")
     listing = actions.add_parser("list", help="the suites, their templates and figures", allow_abbrev=False)
     listing.add_argument("--suite", metavar="S", help="this suite alone")
     showing = actions.add_parser("show", help="one task, or a template with examples", allow_abbrev=False)
@@ -80,12 +82,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     port = whole_number("--port", 0, 65535, 8642)
     playing.add_argument("--port", type=port, metavar="N", help="with --browser: the first port to try (8642)")
-    for action in (listing, showing, playing):
+    checking = actions.add_parser("check", help=task_check.HELP, allow_abbrev=False)
+    task_check.configure(checking)
+    for action in (listing, showing, playing, checking):
         action.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, show or play."""
+    """List, show, play or check."""
+    if args.action == "check":
+        return task_check.run(args)
+    if args.overrides:
+        raise UsageError(
+            f"--{next(iter(args.overrides))} says nothing to `distrl tasks {args.action}`",
+            expected="settings with `distrl tasks check` alone",
+            fix=f"leave it out, or distrl tasks check {getattr(args, 'suite', None) or 'SUITE'}",
+        )
     if args.action == "list":
         return _list(args)
     return _show(args) if args.action == "show" else _try(args)

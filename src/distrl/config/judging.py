@@ -1,4 +1,4 @@
-"""Settings of task lists, AndroidWorld and judges: `[tasks.list]`, `[tasks.android_world]`, `[judge.model]`, `[judge.ensemble]`."""
+"""Settings of task lists, other people's tasks and judges: `[tasks.list]`, `[tasks.android_world]`, `[tasks.mobilegym]`, `[judge.model]`, `[judge.ensemble]`."""
 
 from __future__ import annotations
 
@@ -62,6 +62,41 @@ class MiniWobConfig(Section, frozen=True):
     """Instances of each to train on."""
     test_seeds: Annotated[int, Meta(ge=1, le=10_000)] = 50
     """Instances of each that are held out: as many to tune by, and as many to test on."""
+
+
+class MobileGymConfig(Section, frozen=True):
+    """MobileGym's tasks: `[tasks.mobilegym]`."""
+
+    url: str = ""
+    """Address of MobileGym's page as you serve it, such as http://127.0.0.1:4173/; phones may go to its origin."""
+    folder: str = ""
+    """Folder of your clone, with bench_env in it, whose Python code is run."""
+    python: str = ""
+    """The Python that has what bench_env/requirements.txt names; empty: the one that runs distrl."""
+    names: tuple[str, ...] = ()
+    """Tasks by name, such as alipay.EnableDarkMode, or by app, such as alipay; empty: all of both splits."""
+    levels: tuple[Literal["L1", "L2", "L3", "L4"], ...] = ()
+    """Levels that are kept; empty: all."""
+    leave_out: tuple[str, ...] = ()
+    """Tasks that are left out by name, such as those that `distrl tasks check` finds."""
+    language: Literal["zh", "en"] = "zh"
+    """Wording; where a task has no English one, Chinese."""
+    answers: Literal["form", "action"] = "form"
+    """How questions are answered: in the form of an app on the phone, as MobileGym's own runner has it, or with the claim that ends an episode."""
+    instances: Annotated[int, Meta(ge=1, le=1000)] = 20
+    """Draws of each training task's parameters; a test task is drawn once."""
+    seed: SomeOrNone = 0
+    """Decides the parameters of test tasks as MobileGym's own loader does; training and tuning tasks are of other draws."""
+    hindsight_draws: Annotated[int, Meta(ge=0, le=64)] = 4
+    """Draws of each other training task of the app that the end of a failure is tried as, with `data.hindsight`; 0: none."""
+
+    def __post_init__(self) -> None:
+        if self.url and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", self.url):
+            raise ConfigError(
+                f"tasks.mobilegym.url = {self.url[:120]!r} is no address",
+                expected="http:// or https://, a host and a port",
+                fix="--tasks.mobilegym.url http://127.0.0.1:4173/",
+            )
 
 
 ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,80}")

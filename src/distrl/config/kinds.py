@@ -261,6 +261,10 @@ class WebConfig(Section, frozen=True):
     """A page that takes longer to load has failed, and the phone is lost."""
     call_s: Seconds = 8.0
     """A browser that takes longer to answer hangs, and the phone is lost."""
+    gym_folder: str = ""
+    """Folder of your clone of MobileGym, whose code sets up and judges its tasks; empty: as `tasks.mobilegym.folder` says."""
+    gym_python: str = ""
+    """The Python that has what its code needs; empty: as `tasks.mobilegym.python` says, else the one that runs distrl."""
     phone: PhonePageConfig = PhonePageConfig()
 
 
@@ -294,6 +298,8 @@ class PointerConfig(Section, frozen=True):
     """UI elements of a screen that are read, the first ones; those after them do not exist for the policy. Weights fit any number."""
     fitting_actions: bool = False
     """Tap; type and press enter with a field in focus; swipe up and down where something scrolls; hardly ever anything else, finishing included. For pages that end by themselves, and a policy that begins from random weights."""
+    fitting_claims: bool = False
+    """With `fitting_actions`: also go back, and say that it is done. For tasks that end with a claim, as MobileGym's do."""
     string_match: bool = True
     """Give the policy features that say which words of an element stand in the instruction; a strong prior, off for comparisons."""
     word_swap_share: Share = 0.5

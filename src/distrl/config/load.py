@@ -11,7 +11,7 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -63,6 +63,7 @@ def load(path: Path | None = None, overrides: Mapping[str, SettingValue] | None 
     for key, raw in (overrides or {}).items():
         values[key], sources[key] = _from_flag(key, raw), "flag"
     _refuse_other_kinds(values, sources)
+    _tell_devices(values)
     return Loaded(config=check(msgspec.convert(_nest(values), Config)), sources=sources)
 
 
@@ -98,7 +99,7 @@ def _of_another_kind(key: str, values: Mapping[str, SettingValue]) -> str:
 
 def _tables(section: str) -> tuple[str, ...]:
     """The tables of a section that belong to one kind each."""
-    return ("list", "android_world") if section == "tasks" else kind_tables().get(section, ())
+    return ("list", "android_world", "mobilegym") if section == "tasks" else kind_tables().get(section, ())
 
 
 def _chooser(section: str) -> str:
@@ -128,6 +129,17 @@ def _refuse_other_kinds(values: Mapping[str, SettingValue], sources: Mapping[str
                 expected=f"its settings under [{section}.{kind}]",
                 fix=f"leave {key} out, or name your own {section}.kind as package.module:attribute",
             )
+
+
+def _tell_devices(values: dict[str, SettingValue]) -> None:
+    """Where MobileGym is, is said once, with its tasks: its phones may go there, and its code sets them up."""
+    if values["tasks.suite"] != "mobilegym" or values["devices.kind"] != "web":
+        return
+    for name in ("folder", "python"):
+        values[f"devices.web.gym_{name}"] = values[f"devices.web.gym_{name}"] or values[f"tasks.mobilegym.{name}"]
+    origin, allowed = "/".join(str(values["tasks.mobilegym.url"]).split("/")[:3]), values["devices.web.allow"]
+    if origin and isinstance(allowed, Sequence) and origin not in allowed:
+        values["devices.web.allow"] = (*allowed, origin)
 
 
 def _from_file(path: Path | None) -> Iterator[tuple[str, SettingValue]]:

@@ -17,6 +17,7 @@ from distrl.config.judging import (
     EnsembleConfig,
     ListConfig,
     MiniWobConfig,
+    MobileGymConfig,
     ModelJudgeConfig,
 )
 from distrl.config.kinds import (
@@ -123,7 +124,7 @@ class RunConfig(Section, frozen=True):
 
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
+    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob and mobilegym (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
     max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
@@ -131,6 +132,7 @@ class TasksConfig(Section, frozen=True):
     list: ListConfig = ListConfig()
     android_world: AndroidWorldConfig = AndroidWorldConfig()
     miniwob: MiniWobConfig = MiniWobConfig()
+    mobilegym: MobileGymConfig = MobileGymConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a suite of your own."""
 

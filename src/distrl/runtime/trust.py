@@ -29,7 +29,12 @@ OTHERS = {
     "devices.android.emulator.sdk": "programs that would run with your rights",
     "devices.android.emulator.arguments": "arguments of a program that would run with your rights",
     "devices.android.world_python": "a program that would run with your rights",
+    "devices.web.gym_folder": PYTHON,
+    "devices.web.gym_python": "a program that would run with your rights",
     "tasks.android_world.python": "a program that would run with your rights",
+    "tasks.mobilegym.folder": PYTHON,
+    "tasks.mobilegym.python": "a program that would run with your rights",
+    "tasks.mobilegym.url": "addresses that pages would be opened from",
     "judge.model.url": "an address that screens and your API key would be sent to",
 }
 """Settings that are no plug-ins and need as much trust, unless they have their defaults; and what they name."""

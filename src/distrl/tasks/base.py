@@ -56,7 +56,8 @@ class RenamesTasks(Protocol):
 
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
-    tables = {"list": tasks.list, "android_world": tasks.android_world, "miniwob": tasks.miniwob}
+    own = ("list", "android_world", "miniwob", "mobilegym")
+    tables = {name: getattr(tasks, name) for name in own}
     made = plugins.make("suites", tasks.suite, tables, tasks.options)
     return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]
 

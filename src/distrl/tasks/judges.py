@@ -29,6 +29,7 @@ from distrl.types import (
     SimCheck,
     Task,
     Verdict,
+    WebEnd,
 )
 
 JUDGES: dict[type, str] = {SimCheck: "sim", RewardCheck: "reward", AndroidCheck: "android", ModelCheck: "model"}
@@ -84,12 +85,17 @@ class RewardJudge:
         success = reward >= check.at_least
         reason = f"the device gave {reward:g}, asked for {check.at_least:g}"
         share = reward / check.at_least
+        end = attempt.end.device
+        changes = end.changes if isinstance(end, WebEnd) else ()
+        if isinstance(end, WebEnd) and end.progress is not None:  # a judge of its own gave the reward, and says why
+            share, reason = max(share, end.progress), end.reason
         claimed = attempt.claim is not None and attempt.claim.status == "complete"
         return Verdict(
             outcome="success" if success else "failure",
             reason=reason,
             progress=min(1.0, max(0.0, share)),
             false_completion=claimed and not success,
+            side_effects=changes,
         )
 
 

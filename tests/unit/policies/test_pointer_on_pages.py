@@ -8,9 +8,10 @@ import torch
 from distrl.config.schema import PointerConfig
 from distrl.policies.base import PolicyContext
 from distrl.policies.pointer.features import encode
-from distrl.policies.pointer.grammar import KINDS
+from distrl.policies.pointer.grammar import KINDS, to_action, to_choice
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.types import Bounds, Observation, Tap, UiElement
+from distrl.policies.pointer.words import read
+from distrl.types import Bounds, Observation, Tap, TypeText, UiElement
 
 
 def element(text: str, row: int, **facts: object) -> UiElement:
@@ -42,6 +43,45 @@ def kinds(policy: PointerPolicy, seen: Observation) -> set[str]:
 def test_actions_that_do_not_fit_the_screen_are_hardly_ever_chosen(seen: Observation, fits: set[str]) -> None:
     assert kinds(PointerPolicy(PointerConfig(fitting_actions=True), PolicyContext()), seen) == fits
     assert len(kinds(PointerPolicy(PointerConfig(), PolicyContext()), seen)) > 10
+
+
+def test_where_tasks_end_with_a_claim_finishing_and_going_back_fit_every_screen() -> None:
+    claiming = PointerPolicy(PointerConfig(fitting_actions=True, fitting_claims=True), PolicyContext())
+    assert kinds(claiming, PLAIN) == {"tap", "back", "done"}
+
+
+CHINESE = Observation(
+    instruction="给支付宝开启深色模式，昵称改为Ada-2。",
+    elements=(element("深色模式", 0), element("浅色模式", 1), element("设置", 2), element("", 3, description="支付宝")),
+)
+
+
+def test_chinese_is_matched_character_by_character_and_typed_as_it_is_written() -> None:
+    features = encode(CHINESE, string_match=True).element_features_EF
+    share, whole, said, said_whole = features[:, 10], features[:, 11], features[:, 12], features[:, 13]
+    assert [round(float(each), 2) for each in share] == [1.0, 0.75, 0.0, 0.0]
+    assert whole.tolist() == [1.0, 0.0, 0.0, 0.0]  # 式 and 模 stand in the other one too, and not all in a row
+    assert (said[3], said_whole[3]) == (1.0, 1.0)
+    for text in ("深色模式", "Ada-2", "昵称改为Ada-2"):
+        choice = to_choice(TypeText(text), CHINESE)
+        assert choice is not None
+        assert to_action(choice, CHINESE) == TypeText(text)
+    assert [word.plain for word in read("微信读书, v2.1 「東京タワー」")] == [*"微信读书", "v2.1", *"東京タワー"]
+
+
+def test_texts_with_spaces_are_read_as_before() -> None:
+    said = 'Ringtone: "Café d\'Été", 3.5 — naïve Москва 서울 시청'
+    assert [word.plain for word in read(said)] == [
+        "ringtone",
+        "café",
+        "d'été",
+        "3.5",
+        "—",
+        "naïve",
+        "москва",
+        "서울",
+        "시청",
+    ]
 
 
 def test_what_hardly_fits_has_a_finite_loss_all_the_same() -> None:

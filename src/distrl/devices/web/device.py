@@ -17,6 +17,8 @@ from distrl.config.schema import WebConfig
 from distrl.devices.base import Capture, Device, Fleet, Performed, Sleep, TimeScales
 from distrl.devices.web.browser import Browser, Context
 from distrl.devices.web.chromium import find_chromium
+from distrl.devices.web.gym import Gym
+from distrl.devices.web.gym_page import GymPage, no_gym
 from distrl.devices.web.pages import MINIWOB_SIZE, AnyPage, MiniWobPage, PageKind, PhonePage, Status
 from distrl.devices.web.tab import Seen, Tab, Thrown, origin_of, read_elements
 from distrl.errors import DeviceError, DeviceLost, TaskError
@@ -45,8 +47,10 @@ log = logging.getLogger("distrl.devices")
 class WebDevice:
     """One phone, driven by one episode at a time."""
 
-    def __init__(self, name: str, settings: WebConfig, browser: Browser, *, sleep: Sleep = asyncio.sleep) -> None:
-        self.name, self.times = name, TIMES
+    def __init__(
+        self, name: str, settings: WebConfig, browser: Browser, *, gym: Gym | None = None, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.name, self.times, self._gym = name, TIMES, gym
         self._settings, self._browser, self._sleep = settings, browser, sleep
         self._context: Context | None = None
         self._tabs: dict[str, Tab] = {}
@@ -99,14 +103,16 @@ class WebDevice:
             width_px=math.floor(tab.width * tab.scale),
             height_px=math.floor(tab.height * tab.scale),
             app=self._status.app or (self._seen.title if self._seen else ""),
-            instruction=self._status.instruction,
+            instruction=self._page.instruction if isinstance(self._page, GymPage) else self._status.instruction,
         )
 
     async def perform(self, action: Action) -> Performed:
         """Carry out `action` and wait until the page rests; an impossible one is an invalid step."""
         match action:
             case Finish():
-                return Performed(valid=True, changed=False)
+                page = self._page
+                reward = await page.claim(self._present(), action) if isinstance(page, GymPage) else 0.0
+                return Performed(valid=True, changed=False, reward=reward)
             case Unparsed(raw=raw):
                 return Performed(valid=False, changed=False, why=f"not an action: {raw[:80]!r}")
         tab = self._present()
@@ -125,6 +131,8 @@ class WebDevice:
         """Where it stands, and what the page said of its reward."""
         tab = self._present()
         title = self._seen.title if self._seen else ""
+        if isinstance(self._page, GymPage):
+            return self._page.end(tab.url[:500], title)
         return WebEnd(url=tab.url[:500], title=title, reason=self._status.reason)
 
     async def restart(self) -> None:
@@ -144,6 +152,8 @@ class WebDevice:
         finally:
             if self._using:
                 self._using = False
+                if self._gym is not None:
+                    await self._gym.leave()
                 await self._browser.leave()
 
     # beyond the protocol
@@ -169,9 +179,14 @@ class WebDevice:
             )
 
     def _kind_of(self, setup: WebSetup) -> PageKind:
+        names, load_s = self._settings.phone, self._settings.load_s
         if setup.page == "miniwob":
             return MiniWobPage()
-        return PhonePage(self._settings.phone) if setup.page == "phone" else AnyPage()
+        if setup.page == "mobilegym":
+            if self._gym is None:
+                raise no_gym()
+            return GymPage(names, self._gym, phone=self.name, load_s=load_s)
+        return PhonePage(names, load_s=load_s) if setup.page == "phone" else AnyPage()
 
     def _size(self, setup: WebSetup) -> tuple[int, int]:
         usual = MINIWOB_SIZE if setup.page == "miniwob" else (self._settings.width, self._settings.height)
@@ -196,6 +211,8 @@ class WebDevice:
         if not self._using:
             self._using = True
             self._browser.use()
+            if self._gym is not None:
+                self._gym.use()
         own = await page.origin(self._browser)
         self._context, self._kept_kind = await self._browser.open(self._settings.allow, own=own), type(page)
 
@@ -272,5 +289,6 @@ def make_devices(settings: WebConfig, fleet: Fleet) -> list[Device]:
     """The phones of one role, in one browser, which starts with the first task; `DeviceError` where there is no Chromium."""
     find_chromium(settings.chromium)
     browser = Browser(settings, name=f"{fleet.owner}/browser")
+    gym = Gym(settings.gym_folder, settings.gym_python) if settings.gym_folder else None
     names = (f"{fleet.owner}/web-{number}" for number in range(fleet.count))
-    return [cast(Device, WebDevice(name, settings, browser)) for name in names]
+    return [cast(Device, WebDevice(name, settings, browser, gym=gym)) for name in names]

@@ -6,6 +6,7 @@ All of it is JavaScript of ours with values as JSON: nothing of a task or a scre
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -21,7 +22,7 @@ from distrl.types import Action, LongPress, Press, Swipe, Tap, TypeText, WebSetu
 MINIWOB_SIZE = (160, 210)
 """CSS pixels that a page of MiniWoB++ is made for."""
 NO_LIMIT_MS = 1_000_000_000
-READY_S = 60.0
+READY_S, POLL_S = 60.0, 0.05
 FRESH: frozenset[str] = frozenset()
 """Tasks whose pages do not come back to their start by themselves, and are loaded anew for each episode."""
 
@@ -123,8 +124,8 @@ class PhonePage:
 
     skip, keeps, mobile = "", True, True
 
-    def __init__(self, names: PhonePageConfig) -> None:
-        self._names = names
+    def __init__(self, names: PhonePageConfig, *, load_s: float) -> None:
+        self._names, self._load_s = names, load_s
         route = f"((at) => String(at && at.app !== undefined ? at.app : at ?? ''))({names.route}())"
         self.status = f"{{app: {route}.slice(0, 80)}}" if names.route else "null"
 
@@ -179,14 +180,19 @@ class PhonePage:
         return await tab.evaluate(expression, object, deadline_s=READY_S)
 
     async def _check(self, tab: Tab) -> None:
+        """Wait for the functions that the page has to have: its scripts may offer them long after it was loaded."""
         wanted = [name for name in msgspec.structs.astuple(self._names) if name]
-        missing = [name for name in wanted if not await tab.evaluate(_is_function(name), bool)]
-        if missing:
-            raise DeviceLost(
-                f"{tab.url[:120]} has no {', '.join(missing[:4])}",
-                expected="a page that is a phone, with the functions of devices.web.phone",
-                fix="serve the page of that version, or name its functions under [devices.web.phone]; empty: it has none",
-            )
+        ask = f"[{', '.join(_is_function(name) for name in wanted)}]"
+        until_s = asyncio.get_running_loop().time() + self._load_s
+        while not all(there := await tab.evaluate(ask, list[bool])):
+            if asyncio.get_running_loop().time() > until_s:
+                missing = [name for name, found in zip(wanted, there, strict=True) if not found]
+                raise DeviceLost(
+                    f"{tab.url[:120]} has no {', '.join(missing[:4])}, {self._load_s:g} s after it was loaded",
+                    expected="a page that is a phone, with the functions of devices.web.phone",
+                    fix="serve the page of that version, or name its functions under [devices.web.phone]; empty: it has none",
+                )
+            await asyncio.sleep(POLL_S)
 
 
 def _is_function(name: str) -> str:

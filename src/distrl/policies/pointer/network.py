@@ -30,6 +30,10 @@ UNFITTING = -12.0
 """Added to the logit of an action that hardly makes sense on a screen; so small a penalty that a demonstration of it has a finite loss."""
 
 
+CLAIMING = ("back", "done")
+"""Kinds that make sense on every screen of a device whose tasks end with a claim."""
+
+
 class Logits(msgspec.Struct, frozen=True, kw_only=True):
     """Unnormalised preferences; what cannot be chosen has `NEVER`."""
 
@@ -68,7 +72,7 @@ class PointerNetwork(nn.Module):
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
         width = config.width
-        self._fitting = config.fitting_actions
+        self._fitting, self._claims = config.fitting_actions, config.fitting_claims
         self.word = nn.Embedding(ROWS, width, padding_idx=0)
         self.place = nn.Embedding(MAX_WORDS, width)
         self.kind_of_token = nn.Parameter(torch.zeros(4, width))
@@ -133,7 +137,7 @@ class PointerNetwork(nn.Module):
         selectable_BHE = _selectable(batch)
         kind_BK = self.kind_head(state_BD)
         if self._fitting:
-            kind_BK = kind_BK + UNFITTING * ~_fitting(batch)
+            kind_BK = kind_BK + UNFITTING * ~_fitting(batch, claims=self._claims)
         return Logits(
             kind_BK=kind_BK,
             element_BHE=element_BHE.masked_fill(~selectable_BHE, NEVER),
@@ -162,12 +166,13 @@ def _selectable(batch: Batch) -> Tensor:
     return torch.stack([touch_BE, touch_BE, say_BE], dim=1)
 
 
-def _fitting(batch: Batch) -> Tensor:
-    """Which kinds make sense on a screen: typing needs a field in focus, a swipe something that scrolls."""
+def _fitting(batch: Batch, *, claims: bool) -> Tensor:
+    """Which kinds make sense on a screen: typing needs a field in focus, a swipe something that scrolls; with `claims`, going back and saying that it is done."""
     features_BEF = batch.element_features_BEF
     focused_B, scrolls_B = (features_BEF[..., 7] > 0).any(1), (features_BEF[..., 5] > 0).any(1)
     fits_BK = torch.zeros(len(focused_B), len(KINDS), dtype=torch.bool)
-    fits_BK[:, KINDS.index("tap")] = True
+    for kind in ("tap", *(CLAIMING if claims else ())):
+        fits_BK[:, KINDS.index(kind)] = True
     for kind in ("type", "enter"):
         fits_BK[:, KINDS.index(kind)] = focused_B
     for kind in ("down", "up"):

@@ -1,4 +1,8 @@
-"""Words as the pointer policy reads them: hashed into a fixed number of rows, so that no vocabulary has to travel."""
+"""Words as the pointer policy reads them: hashed into a fixed number of rows, so that no vocabulary has to travel.
+
+Chinese and Japanese are written without spaces: there, each character is a word. What an instruction shares with the screen is then
+found in them as it is elsewhere, and a run of characters is typed as it is written.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,11 @@ ROWS = 4096
 """Rows of the word embedding; row 0 is padding."""
 MAX_WORDS = 40
 """Words of an instruction that are read."""
-_TOKEN = re.compile(r"[^\s.,:;!?\"“”()…]+(?:[.,:][^\s.,:;!?\"“”()…]+)*")
+UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
+"""Scripts without spaces between words: Chinese characters and kana."""
+_APART = r"\s.,:;!?\"“”()…、。，．：；！？「」『』《》〈〉【】（）"
+_PIECE = rf"[^{_APART}{UNSPACED}]+"
+_TOKEN = re.compile(rf"[{UNSPACED}]|{_PIECE}(?:[.,:]{_PIECE})*")
 
 
 class Word(msgspec.Struct, frozen=True):

@@ -43,6 +43,7 @@ def check(config: Config) -> Config:
     _check_groups(config)
     _check_silence(config)
     _check_fleet(config)
+    _check_learner_gpus(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -73,6 +74,17 @@ def _check_silence(config: Config) -> None:
             expected=f"{HEARTBEATS_IN_SILENCE} heartbeats or more within silent_after_s",
             fix=f"--runtime.heartbeat_s {runtime.silent_after_s / 20:g}, or "
             f"--runtime.silent_after_s {min(20 * runtime.heartbeat_s, MOST_SECONDS):g}",
+        )
+
+
+def _check_learner_gpus(config: Config) -> None:
+    """Raise where one GPU is named and several are asked for."""
+    device, num = config.learner.device, config.learner.gpus
+    if num > 1 and device.startswith("cuda:"):
+        raise ConfigError(
+            f"learner.gpus = {num} and learner.device = {device}: that is one GPU",
+            expected=f'learner.device = "cuda", which takes cuda:0 to cuda:{num - 1}',
+            fix="--learner.device cuda, with CUDA_VISIBLE_DEVICES to choose which, or --learner.gpus 1",
         )
 
 

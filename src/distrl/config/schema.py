@@ -258,6 +258,8 @@ class ReplayConfig(Section, frozen=True):
 class LearnerConfig(Section, frozen=True):
     device: Processor = "cpu"
     """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
+    gpus: Annotated[int, Meta(ge=1, le=64)] = 1
+    """GPUs of one machine that share every update, each holding all weights; on "cpu", processes that do, to try it with."""
     learning_rate: Positive = 3e-3
     """Of the policy and the critic."""
     batch_trajectories: Few = 16

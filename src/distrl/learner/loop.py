@@ -69,6 +69,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     policy: Policy[Any]
+    scorer: Policy[Any] | None = None
+    """The policy with several processes behind its `score`, for updates; None: `policy` itself."""
     algorithm: Algorithm
     episodes: Episodes
     weights: Weights
@@ -92,7 +94,7 @@ class Learner:
         self._replay: Replay[Episode] = Replay(config.replay, self._random)
         self._intake = Intake(config, parts.policy, parts.episodes, self._replay)
         self._groups = Groups(config.rollout.group_size)
-        self.updater = Updater(parts.policy, parts.algorithm, config, self._groups)
+        self.updater = Updater(parts.scorer or parts.policy, parts.algorithm, config, self._groups)
         self.ema = EmaWeights(parts.policy.network, window=config.learner.ema_updates)
         # A log-probability is recorded at the temperature of sampling and recomputed at 1.
         checked = config.learner.agreement_steps if config.rollout.temperature == 1.0 else 0

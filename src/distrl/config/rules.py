@@ -44,6 +44,7 @@ def check(config: Config) -> Config:
     _check_silence(config)
     _check_fleet(config)
     _check_learner_gpus(config)
+    _check_balance(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -85,6 +86,24 @@ def _check_learner_gpus(config: Config) -> None:
             f"learner.gpus = {num} and learner.device = {device}: that is one GPU",
             expected=f'learner.device = "cuda", which takes cuda:0 to cuda:{num - 1}',
             fix="--learner.device cuda, with CUDA_VISIBLE_DEVICES to choose which, or --learner.gpus 1",
+        )
+
+
+def _check_balance(config: Config) -> None:
+    """Raise where loads would be balanced that wait for each other by design, or within limits that leave nothing."""
+    balance = config.balance
+    if balance.enabled and (config.learner.mode == "sync" or config.rollout.lockstep):
+        raise ConfigError(
+            "balance.enabled with rounds or lock-step: workers and learner then wait for each other on purpose",
+            expected='learner.mode = "async" and rollout.lockstep = false',
+            fix="--balance.enabled false",
+        )
+    if balance.least_updates_per_episode > balance.most_updates_per_episode:
+        raise ConfigError(
+            f"balance.least_updates_per_episode = {balance.least_updates_per_episode:g} is above "
+            f"balance.most_updates_per_episode = {balance.most_updates_per_episode:g}",
+            expected="the least at or below the most",
+            fix=f"--balance.least_updates_per_episode {balance.most_updates_per_episode:g}",
         )
 
 

@@ -155,7 +155,9 @@ def pack_scores(scores: Sequence[Tensor]) -> tuple[bytes, ...]:
 
 def unpack_scores(scores: Sequence[bytes], device: torch.device) -> tuple[Tensor, ...]:
     """The way back."""
-    return tuple(torch.frombuffer(bytearray(one), dtype=torch.float32).to(device) if one else _none(device) for one in scores)
+    return tuple(
+        torch.frombuffer(bytearray(one), dtype=torch.float32).to(device) if one else _none(device) for one in scores
+    )
 
 
 def _none(device: torch.device) -> Tensor:
@@ -212,7 +214,9 @@ class Peer:
     def _failure(self, answer: Answer) -> Exception:
         if isinstance(answer, Failed) and answer.kind == "oom":
             return torch.OutOfMemoryError(f"{self.name}: {answer.why}")
-        return ProcessDied(f"{self.name} failed: {answer.kind}: {answer.why}" if isinstance(answer, Failed) else self.name)
+        return ProcessDied(
+            f"{self.name} failed: {answer.kind}: {answer.why}" if isinstance(answer, Failed) else self.name
+        )
 
     def died(self) -> ProcessDied:
         """The error that names it."""
@@ -365,7 +369,7 @@ class _Started(torch.autograd.Function):
     """Made before the learner's own part is scored, so that its turn in the backward pass comes after that part's."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *weights: Tensor) -> Tensor:
+    def forward(ctx: Any, call: _Call, *_: Tensor) -> Tensor:
         ctx.call = call
         return torch.zeros((), device=call.device)
 
@@ -378,7 +382,7 @@ class _Received(torch.autograd.Function):
     """The scores of the others, whose turn in the backward pass comes first: all processes then go back at the same time."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, started: Tensor, *scores: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, call: _Call, _: Tensor, *scores: Tensor) -> tuple[Tensor, ...]:
         ctx.call = call
         return tuple(one.clone() for one in scores)
 

@@ -45,6 +45,7 @@ def learn(context: RoleContext) -> None:
             report=report,
             skipped_episode=lambda episode, why: context.log.write("skipped_episode", id=episode, why=why),
             disagreed=lambda why: context.log.write("disagreement", why=why),
+            balanced=lambda change: context.log.write("balanced", **msgspec.to_builtins(change)),
             collected_s=transport.collected_s,
         )
         _learn(context, parts, report, frames)
@@ -205,6 +206,7 @@ class LearnerReporter:
                 "skipped_updates": learner.skipped_updates,
                 "episodes": learner.episodes,
                 "idle": learner.idle_ratio,
+                "updates_per_episode": learner.updates_per_episode,
                 "intake": learner.intake_ratio,
                 "replay/steps": learner.replay.num_steps,
                 "replay/eligible": learner.replay.num_eligible,

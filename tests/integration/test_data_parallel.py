@@ -11,16 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from distrl.config.load import load_config
 from distrl.errors import ConfigError
 from distrl.learner.data_parallel import DataParallelPolicy, Peer, ProcessDied, encoded_type
 from distrl.learner.loop import Learner
 from distrl.policies.base import NoFrames, Policy
 from distrl.runtime.factory import make_algorithm, prepare_torch
-from distrl.runtime.scoring_processes import scoring_peers
+from distrl.runtime.placement import check_devices
+from distrl.runtime.scoring_processes import check_nccl, scoring_peers
 from support.batches import Played, shown_by_the_oracle, tiny_policy
 from support.learners import Workshop, small_config
 
 UPDATES = 5
+PICTURES = {"rollout.keep_screenshots": "true"}
 CLOSE = {"rtol": 1e-3, "atol": 1e-5}
 """Sums in another order."""
 
@@ -30,7 +33,7 @@ def peers() -> Iterator[list[Peer]]:
     """Two processes beside this one."""
     prepare_torch()
     config = small_config(learner={"gpus": 3, "device": "cpu"})
-    with scoring_peers(config, NoFrames(), on_wait=lambda: None) as found:
+    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as found:
         yield found
 
 
@@ -147,7 +150,7 @@ def test_a_process_that_is_killed_is_named_and_nothing_hangs(tmp_path: Path) -> 
     policy = tiny_policy()
     encoded, choices = rows(policy)
     before = set(children())
-    with scoring_peers(config, NoFrames(), on_wait=lambda: None) as own:
+    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as own:
         shared = DataParallelPolicy(policy, own, batch=1)
         shared.score(encoded, choices)
         (pid,) = set(children()) - before
@@ -162,7 +165,17 @@ def children() -> list[int]:
     return [int(pid) for path in found for pid in path.read_text().split()]
 
 
-def test_what_cannot_be_is_said_before_anything_is_started() -> None:
+def test_what_cannot_be_is_said_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"learner.gpus = 2 and learner.device = cuda:1: that is one GPU"):
+        load_config(None, {"learner.gpus": "2", "learner.device": "cuda:1", "policy.kind": "pixel", **PICTURES})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(ConfigError, match=r"learner.gpus = 4, and torch .* sees 1 GPU here"):
+        check_devices(small_config(learner={"gpus": 4, "device": "cuda"}, policy={"kind": "pixel"}))
+    if not torch.distributed.is_nccl_available():
+        with pytest.raises(ConfigError, match="was built without NCCL"):
+            check_nccl(small_config(learner={"gpus": 2}))
+
     class Silent:
         def encode(self, observation):  # type: ignore[no-untyped-def]
             return observation

@@ -360,7 +360,7 @@ class _Call:
         found: list[Tensor | None] = [None] * len(self._weights)
         with named_collectives(self._peers):
             for place in used:
-                found[place] = gathered = torch.zeros_like(self._weights[place])
+                found[place] = gathered = empty_gradient(self._weights[place])
                 distributed.reduce(gathered, dst=0)
         return found
 
@@ -392,11 +392,19 @@ class _Received(torch.autograd.Function):
         return (None, torch.zeros((), device=ctx.call.device), *[None] * len(gradients))
 
 
+def empty_gradient(weights: Tensor) -> Tensor:
+    """Zeros to sum gradients in, in the order of memory that all processes agree on."""
+    return torch.zeros_like(weights, memory_format=torch.contiguous_format)
+
+
 @torch.no_grad()
 def broadcast(weights: Sequence[nn.Parameter]) -> None:
     """Give the learner's weights to all processes; each of them has to call this."""
     for one in weights:
-        distributed.broadcast(one.data, src=0)
+        sent = one.data.contiguous()  # itself, but for convolutions that lie in memory otherwise
+        distributed.broadcast(sent, src=0)
+        if sent is not one.data:
+            one.data.copy_(sent)
 
 
 @contextmanager

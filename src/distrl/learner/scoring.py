@@ -27,6 +27,7 @@ from distrl.learner.data_parallel import (
     Wanted,
     WentBack,
     broadcast,
+    empty_gradient,
     encoded_type,
     from_wire,
     pack_scores,
@@ -145,4 +146,4 @@ class Scorer:
         found, self._gradients = self._gradients, ()
         for place in used:
             own = found[place]
-            distributed.reduce(torch.zeros_like(self._weights[place]) if own is None else own.contiguous(), dst=0)
+            distributed.reduce(empty_gradient(self._weights[place]) if own is None else own.contiguous(), dst=0)

@@ -46,6 +46,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     num: int
     config: Config
+    cuda: bool
+    """Whether each has a GPU of its own."""
     meeting: str
     """A file through which they find each other, in a folder of this user alone."""
 
@@ -60,24 +62,29 @@ def shared_scoring(
         yield policy
         return
     encoded_type(policy)  # raises before anything is started
-    with scoring_peers(config, frames, on_wait=on_wait) as peers:
+    cuda = any(weights.is_cuda for weights in policy.network.parameters())
+    with scoring_peers(config, frames, cuda=cuda, on_wait=on_wait) as peers:
         yield DataParallelPolicy(policy, peers, batch=config.learner.batch_trajectories)
 
 
 @contextmanager
-def scoring_peers(config: Config, frames: FrameReader, *, on_wait: Callable[[], None]) -> Iterator[list[Peer]]:
+def scoring_peers(
+    config: Config, frames: FrameReader, *, cuda: bool, on_wait: Callable[[], None]
+) -> Iterator[list[Peer]]:
     """The processes beside this one, which are ended with the block."""
-    check_backend(config)
+    if cuda:
+        check_nccl(config)
     num, started = config.learner.gpus, list[tuple[subprocess.Popen[bytes], Peer]]()
     with tempfile.TemporaryDirectory(prefix="distrl-scoring-") as folder:
         meeting = str(Path(folder, "meeting"))
         try:
             for number in range(1, num):
-                started.append(_start(Job(number=number, num=num, config=config, meeting=meeting), frames))
+                job = Job(number=number, num=num, config=config, cuda=cuda, meeting=meeting)
+                started.append(_start(job, frames))
             peers = [peer for _, peer in started]
             for peer in peers:
                 peer.take(Ready, -1, on_wait=on_wait)
-            _meet(0, num, meeting, config)
+            _meet(Job(number=0, num=num, config=config, cuda=cuda, meeting=meeting))
             yield peers
         finally:
             for process, peer in started:
@@ -87,19 +94,14 @@ def scoring_peers(config: Config, frames: FrameReader, *, on_wait: Callable[[], 
                 distributed.destroy_process_group()
 
 
-def check_backend(config: Config) -> None:
-    """`ConfigError` where this torch cannot pass gradients between the processes that are asked for."""
-    if _is_cuda(config) and not distributed.is_nccl_available():
+def check_nccl(config: Config) -> None:
+    """`ConfigError` where this torch cannot pass gradients between GPUs."""
+    if not distributed.is_nccl_available():
         raise ConfigError(
             f"learner.gpus = {config.learner.gpus}, and torch {torch.__version__} here was built without NCCL",
             expected="torch for CUDA on Linux, which brings NCCL along",
             fix="--learner.gpus 1, or install torch for CUDA",
         )
-
-
-def _is_cuda(config: Config) -> bool:
-    device = config.learner.device
-    return device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
 
 
 def _start(job: Job, frames: FrameReader) -> tuple[subprocess.Popen[bytes], Peer]:
@@ -112,7 +114,7 @@ def _start(job: Job, frames: FrameReader) -> tuple[subprocess.Popen[bytes], Peer
         )  # fmt: skip
         pipe = Connection(ours.detach())
     pipe.send_bytes(msgspec.msgpack.encode(job))
-    place = f"on cuda:{job.number}" if _is_cuda(job.config) else "on the CPU"
+    place = f"on cuda:{job.number}" if job.cuda else "on the CPU"
     return process, Peer(f"process {job.number} of the learner, {place},", pipe, frames, lambda: _how_ended(process))
 
 
@@ -132,16 +134,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _meet(number: int, num: int, meeting: str, config: Config) -> None:
+def _meet(job: Job) -> None:
     """Join the group; between processes of one machine, so nothing listens on any other address than its own."""
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(variable, loopback)
-    if _is_cuda(config):
-        torch.cuda.set_device(number)
+    if job.cuda:
+        torch.cuda.set_device(job.number)
     distributed.init_process_group(
-        "nccl" if _is_cuda(config) else "gloo",
-        init_method=f"file://{meeting}", rank=number, world_size=num, timeout=timedelta(seconds=COLLECTIVE_S),
+        "nccl" if job.cuda else "gloo",
+        init_method=f"file://{job.meeting}", rank=job.number, world_size=job.num, timeout=timedelta(seconds=COLLECTIVE_S),
     )  # fmt: skip
 
 
@@ -154,12 +156,12 @@ def main(argv: list[str]) -> int:
     prepare_torch()
     channel = Channel(pipe)
     config = job.config
-    if _is_cuda(config):
+    if job.cuda:
         config = msgspec.structs.replace(
             config, learner=msgspec.structs.replace(config.learner, device=f"cuda:{job.number}")
         )
     scorer = Scorer(make_policy(config, AskedFrames(channel), learning=True), channel)
-    scorer.serve(lambda: _meet(job.number, job.num, job.meeting, job.config))
+    scorer.serve(lambda: _meet(job))
     return 0
 
 

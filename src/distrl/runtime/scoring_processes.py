@@ -32,8 +32,9 @@ from distrl.learner.data_parallel import DataParallelPolicy, Peer, Ready, encode
 from distrl.learner.scoring import AskedFrames, Channel, Scorer
 from distrl.policies.base import Policy
 from distrl.runtime.factory import make_policy, prepare_torch
-from distrl.runtime.role import PR_SET_PDEATHSIG
 
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
 COLLECTIVE_S = 120.0
 """How long weights or gradients may be on their way; the learner is silent meanwhile, and found out before."""
 END_S = 5.0

@@ -174,6 +174,11 @@ def _give_reason(error: DistrlError, given: argparse.Namespace, run: RunFolder) 
 
 def run_role(context: RoleContext) -> None:
     """Do the work of the role of this name until it should end; for any runtime, in a process of the role's own."""
+    with context.heartbeat.while_loading():
+        _run_role(context)
+
+
+def _run_role(context: RoleContext) -> None:
     if context.name == "learner":
         from distrl.runtime.learner_role import learn
 

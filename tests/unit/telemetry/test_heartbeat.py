@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from threading import Condition
+from threading import enumerate as threads
 
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.transport.files import FileHeartbeats
@@ -54,6 +57,57 @@ def test_a_heart_beats_at_most_once_per_interval(tmp_path: Path) -> None:
     clock.now_s += 0.5
     writer.doing("training")
     assert (heard(tmp_path).phase, heard(tmp_path).what, heard(tmp_path).beat_s) == ("doing", "training", 101.0)
+
+
+class Loading:
+    """Counts how often it was asked how far a role has come, which goes on until it is `stuck`."""
+
+    def __init__(self) -> None:
+        self.asked, self.stuck = 0, False
+        self._seen, self._changed = 0, Condition()
+
+    def __call__(self) -> int:
+        with self._changed:
+            self.asked += 1
+            self._seen += not self.stuck
+            self._changed.notify_all()
+            return self._seen
+
+    def wait_for(self, holds: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(holds, timeout=30.0)
+
+
+def test_a_role_that_loads_libraries_beats_while_it_comes_further_and_is_silent_once_it_is_stuck() -> None:
+    beats, loading = list[Heartbeat](), Loading()
+    writer = HeartbeatWriter(beats.append, "learner", interval_s=0.001)
+    writer.starting("loading its libraries")
+    with writer.while_loading(loading):
+        loading.wait_for(lambda: len(beats) > 3)
+        assert {(beat.phase, beat.what) for beat in beats[2:]} == {("starting", "loading its libraries")}
+        loading.stuck = True
+        asked = loading.asked
+        loading.wait_for(lambda: loading.asked > asked + 2)
+        before, asked = len(beats), loading.asked
+        loading.wait_for(lambda: loading.asked > asked + 5)
+        assert len(beats) == before
+
+
+def test_nobody_beats_for_a_role_that_has_come_to_its_work() -> None:
+    beats, loading = list[Heartbeat](), Loading()
+    writer = HeartbeatWriter(beats.append, "learner", interval_s=0.001)
+    with writer.while_loading(loading):
+        loading.wait_for(lambda: len(beats) > 1)
+        writer.waiting("episodes")
+        assert num_threads("loading") == 0
+
+
+def num_threads(name: str) -> int:
+    """How many threads of this name go on, once those that end have."""
+    for thread in threads():
+        if thread.name == name:
+            thread.join(30.0)
+    return sum(thread.name == name for thread in threads())
 
 
 def test_since_is_kept_while_only_the_figures_behind_the_colon_change(tmp_path: Path) -> None:

@@ -50,11 +50,13 @@ def test_episodes_without_an_index_are_not_told_as_none(tmp_path: Path) -> None:
     assert describe(run.path).state == "unreadable"
 
 
-@pytest.mark.parametrize("words", [["status"], ["sft", "new.toml", "--data"]])
+@pytest.mark.parametrize("words", [["status"], ["sft", "small.toml", "--data"]])
 def test_no_command_takes_a_lost_index_for_a_run_without_episodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    path = without_index(tmp_path)
+    path = without_index(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text("[policy.pointer]\nwidth = 16\nlayers = 1\n", encoding="utf-8")
     assert main([*words, str(path)]) == 2
     assert "which rebuilds it from the episode files" in capsys.readouterr().err
 

@@ -74,8 +74,11 @@ def _page(view: View, state: PhoneState) -> Screen:
     tiled = view.style == "tiles"
     heights = (height_of(line[0], "tiles") for line in _lines(view.body)) if tiled else _heights(view.body)
     overflow = max(0.0, sum(heights) * dense - (bottom - top))
-    place = _tiles if tiled else _column
-    placed += place(view.body, top, bottom, scroll=min(state.place.scroll, overflow), dense=dense)
+    scroll = min(state.place.scroll, overflow)
+    if tiled:
+        placed += _tiles(view.body, top, bottom, scroll=scroll, dense=dense)
+    else:
+        placed += _column(view.body, top, bottom, scroll=scroll, dense=dense)
     return Screen(
         view=view, placed=tuple(placed), body=_bounds(0, top, WIDTH, bottom), overflow=overflow, keyboard=keyboard
     )

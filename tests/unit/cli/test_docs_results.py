@@ -185,7 +185,11 @@ def android() -> list[str]:
 
 
 def test_the_pages_of_android_and_judges_show_what_was_measured() -> None:
-    here, load = kept("android"), kept("judge_load")
+    here, load, sourced = kept("android"), kept("judge_load"), kept("collection_sourced")
+    assert (sourced["profile"], sourced["seeds"], sourced["restarts"]) == ("digirl", 2, 0)
+    told = "{:.1f} times the episodes a second of DigiRL's scheme there, and {:.1f} times those of a well-tuned barrier"
+    ratios = (sourced["speedup_vs_digirl_sync"], sourced["speedup_vs_tuned_sync"])
+    assert told.format(*ratios) in prose("docs/devices.md")
     shares = [100 * here[way][when][0] for way in ("adb", "in_process") for when in ("success_before", "success_after")]
     rates = [here[way]["steps_per_s"] for way in ("adb", "in_process")]
     told = "from {:.0f} to {:.0f} % behind adb, and from {:.0f} to {:.0f} % in the process, with {:.0f} and {:.0f} steps a second"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -277,6 +278,7 @@ def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytes
     run.mkdir()
     write_two_roles(run, "wandb")
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    assert not list(run.glob("wandb/offline-run-*/files/*"))  # neither packages nor code
     rows, config = wandb_rows(file)
     assert [(row["elapsed_s"], row.get("learner/updates")) for row in rows[:2]] == [(0.0, 3.0), (5.0, 9.0)]
     assert rows[0]["learner/loss/policy"] == 0.5
@@ -285,19 +287,21 @@ def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytes
 
 
 def wandb_rows(file: Path) -> tuple[list[dict[str, float]], dict[str, object]]:
-    """The history and the settings in an offline run, as wandb's own reader has them."""
-    from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
+    """The history and the settings in an offline run: records of its protocol in a log of LevelDB's form, each whole in a file so small."""
+    from wandb.proto.wandb_internal_pb2 import Record
 
-    store, rows, config = DataStore(), list[dict[str, float]](), dict[str, object]()
-    store.open_for_scan(str(file))
-    while data := store.scan_data():
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    content, at = file.read_bytes(), 7
+    assert content.startswith(b":W&B")
+    rows, config = list[dict[str, float]](), dict[str, object]()
+    while at + 7 <= len(content):
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        assert kind == 1
+        record = Record()
+        record.ParseFromString(content[at + 7 : at + 7 + size])
+        at += 7 + size
         if record.history.item:
-            rows.append(
-                {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in record.history.item}
-            )
+            items = ((one.key or "/".join(one.nested_key), json.loads(one.value_json)) for one in record.history.item)
+            rows.append(dict(items))
         config |= {one.key: json.loads(one.value_json) for one in record.run.config.update}
     return rows, config
 

@@ -101,5 +101,5 @@ $(READY): pyproject.toml constraints.txt
 	@echo "   2 of 3: installing torch: the largest part; nothing is printed meanwhile"
 	@$(INSTALL) torch || { $(call failed,2,$(MEND)); }
 	@echo "   3 of 3: installing the other packages and distrl itself"
-	@$(INSTALL) -e ".[train,vlm,bench,tensorboard,view,datasets,android,ray,miniwob,dev,docs]" || { $(call failed,3,$(MEND)); }
+	@$(INSTALL) -e ".[train,vlm,bench,tensorboard,view,datasets,video,android,ray,miniwob,dev,docs]" || { $(call failed,3,$(MEND)); }
 	@touch $@

@@ -22,7 +22,7 @@ from support.browser import Browser, Page, browser  # noqa: E402
 from support.dashboards import dashboard  # noqa: E402
 
 OUT = ROOT / "docs" / "images" / "dashboard"
-SETTLE_S = 1.5
+SETTLE_S = 2.5
 
 
 def main(path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
@@ -107,12 +107,11 @@ class Attempt:
         times = device.times
         longest_s = max(times.boot_s + times.reset_s, times.step_s, self._judging.deadline_s)
         self._drive = EventLoopThread(name=f"a person on {device.name}", deadline_s=longest_s + MARGIN_S)
-        try:
+        with ExitStack() as half_done:
+            half_done.callback(self.close)
             self._episode = SteppedEpisode(device, task, history=HISTORY, drive=self._drive, frames=self._frames)
             self._seen = self._episode.observe()
-        except BaseException:
-            self.close()
-            raise
+            half_done.pop_all()
 
     @property
     def task(self) -> Task:

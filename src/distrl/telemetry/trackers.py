@@ -47,13 +47,15 @@ class WandbSink:
     def close(self) -> None:
         """Write what is left."""
         if self._run is not None:
-            self._run.finish(quiet=True)
+            self._run.finish()
 
     def _begin(self) -> Any:
         import wandb
 
-        # Nothing about the machine or the code is recorded beside what distrl itself measures.
-        quiet = wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True)
+        # No code, packages or system figures are recorded: `env.json` has what distrl knows of the machine.
+        quiet = wandb.Settings(
+            silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True, x_save_requirements=False,
+        )  # fmt: skip
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or PROJECT,
             name=self._folder.name,

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+NOT_INSTALLED = {"wandb", "trackio"}
+"""Experiment trackers: many packages, of which trackio's do not fit the others' pinned versions. Their tests are skipped, and say so."""
 PYTHON = """#!/bin/sh
 # Stands for Python and for the one in .venv: fails at whatever the test says.
 case "$*" in
@@ -45,7 +47,7 @@ def test_every_stage_of_the_installation_is_announced_and_the_second_time_there_
     assert [line[:9].strip() for line in first.stdout.splitlines()] == ["== settin", "1 of 3", "2 of 3", "3 of 3"]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     installed = re.findall(r"-e \.\[(.*)\]", (folder / "done.txt").read_text())
-    assert [set(names.split(",")) for names in installed] == [set(extras)]
+    assert [set(names.split(",")) for names in installed] == [set(extras) - NOT_INSTALLED]
     assert "of 3" not in make(folder).stdout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -248,18 +249,19 @@ def test_a_sink_that_cannot_work_is_told_before_a_run_begins(
 
 
 def write_two_roles(run: Path, sink: str) -> None:
-    """What a learner and two workers measure, forwarded to a sink."""
-    path = run / "metrics.jsonl"
+    """What a learner and two workers measure, forwarded to a sink, which takes its time to start."""
+    path, told = run / "metrics.jsonl", list[str]()
     (run / "config.toml").write_text("[run]\nseed = 7\n")
-    with forwarding(TelemetryConfig(sinks=(sink,)), path) as forward:
-        log = log_at(path, 100.0, 105.0, 106.0, 107.0)
-        log.write("learner", role="learner", **{"learner/updates": 3, "learner/loss/policy": 0.5})
-        log.write("learner", role="learner", **{"learner/updates": 9})
-        forward()
-        log.write("worker", role="worker-0", **{"worker/steps": 8})
-        log.write("worker", role="worker-1", **{"worker/steps": 80})
-    notices = run / "logs" / "supervisor.jsonl"
-    assert not notices.exists(), notices.read_text()
+    sinks = find_sinks(TelemetryConfig(sinks=(sink,)), SinkContext(run=run))
+    forwarder = MetricForwarder(path, sinks, tell=told.append, close_s=150.0)
+    log = log_at(path, 100.0, 105.0, 106.0, 107.0)
+    log.write("learner", role="learner", **{"learner/updates": 3, "learner/loss/policy": 0.5})
+    log.write("learner", role="learner", **{"learner/updates": 9})
+    forwarder.forward()
+    log.write("worker", role="worker-0", **{"worker/steps": 8})
+    log.write("worker", role="worker-1", **{"worker/steps": 80})
+    forwarder.close()
+    assert told == []
 
 
 def test_a_metric_stands_under_its_role() -> None:
@@ -276,6 +278,7 @@ def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytes
     run.mkdir()
     write_two_roles(run, "wandb")
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    assert not list(run.glob("wandb/offline-run-*/files/*"))  # neither packages nor code
     rows, config = wandb_rows(file)
     assert [(row["elapsed_s"], row.get("learner/updates")) for row in rows[:2]] == [(0.0, 3.0), (5.0, 9.0)]
     assert rows[0]["learner/loss/policy"] == 0.5
@@ -284,19 +287,21 @@ def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytes
 
 
 def wandb_rows(file: Path) -> tuple[list[dict[str, float]], dict[str, object]]:
-    """The history and the settings in an offline run, as wandb's own reader has them."""
-    from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
+    """The history and the settings in an offline run: records of its protocol in a log of LevelDB's form, each whole in a file so small."""
+    from wandb.proto.wandb_internal_pb2 import Record
 
-    store, rows, config = DataStore(), list[dict[str, float]](), dict[str, object]()
-    store.open_for_scan(str(file))
-    while data := store.scan_data():
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
+    content, at = file.read_bytes(), 7
+    assert content.startswith(b":W&B")
+    rows, config = list[dict[str, float]](), dict[str, object]()
+    while at + 7 <= len(content):
+        _, size, kind = struct.unpack_from("<IHB", content, at)
+        assert kind == 1
+        record = Record()
+        record.ParseFromString(content[at + 7 : at + 7 + size])
+        at += 7 + size
         if record.history.item:
-            rows.append(
-                {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in record.history.item}
-            )
+            items = ((one.key or "/".join(one.nested_key), json.loads(one.value_json)) for one in record.history.item)
+            rows.append(dict(items))
         config |= {one.key: json.loads(one.value_json) for one in record.run.config.update}
     return rows, config
 
@@ -314,13 +319,13 @@ def test_trackio_reads_what_was_written(tmp_path: Path) -> None:
         "TRACKIO_DIR": str(kept),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }  # read once, at its import
-    subprocess.run([sys.executable, "-c", script, str(run)], env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", script, str(run)], env=environment, check=True, timeout=200)
     read = (
         "import json, sys; from trackio.sqlite_storage import SQLiteStorage as s;"
         "print(json.dumps([s.get_logs('distrl', sys.argv[1]), s.get_run_config('distrl', sys.argv[1])]))"
     )
     found = subprocess.run(
-        [sys.executable, "-c", read, run.name], env=environment, check=True, timeout=120, capture_output=True, text=True
+        [sys.executable, "-c", read, run.name], env=environment, check=True, timeout=200, capture_output=True, text=True
     )
     rows, config = json.loads(found.stdout.splitlines()[-1])
     assert [(row["step"], row.get("learner/updates")) for row in rows[:2]] == [(0, 3.0), (5, 9.0)]

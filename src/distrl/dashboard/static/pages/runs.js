@@ -27,7 +27,7 @@ export async function show({ go, say_title }) {
   const paint = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const fitting = runs.filter((run) => words.every((word) => `${run.name} ${run.suite} ${run.algorithm} ${run.policy} ${run.state}`.toLowerCase().includes(word)));
-    put(total, fitting.length === runs.length ? `${runs.length} runs` : `${fitting.length} of ${runs.length} runs`);
+    put(total, fitting.length === runs.length ? `${runs.length} ${runs.length === 1 ? "run" : "runs"}` : `${fitting.length} of ${runs.length} runs`);
     if (!runs.length) return put(list, h("p.empty", {}, "There is no run in this folder yet. `distrl train` makes one; this page shows it as soon as it begins."));
     put(list, fitting.map((run) => card(run, chosen, choose)));
   };

@@ -106,7 +106,7 @@ def run(work: Callable[[Here], Awaitable[None]], folder: Path = FAKE) -> None:
 
 def test_splits_levels_and_limits_are_the_package_s_own_and_what_cannot_be_loaded_is_named() -> None:
     made = a_suite(instances=3)
-    assert {split: made.size(split) for split in ("train", "tune", "test")} == {"train": 9, "tune": 3, "test": 3}  # type: ignore[arg-type]
+    assert {split: made.size(split) for split in ("train", "tune", "test")} == {"train": 12, "tune": 4, "test": 3}  # type: ignore[arg-type]
     assert made.version == "0.1.0"
     assert set(made.left_out) == {"empty.NeedsData"}
     assert "data-that-is-not-there.json" in made.left_out["empty.NeedsData"]
@@ -117,7 +117,7 @@ def test_splits_levels_and_limits_are_the_package_s_own_and_what_cannot_be_loade
     assert a_suite(answers="action").task("test", 0).max_steps == 6
     seeds = [task.setup.seed for split in ("train", "tune", "test") for task in tasks_of(made, split)]  # type: ignore[arg-type, union-attr]
     assert len(set(seeds)) == len(seeds)
-    assert [made.task("train", n) for n in range(9)] == [a_suite(instances=3).task("train", n) for n in range(9)]
+    assert [made.task("train", n) for n in range(12)] == [a_suite(instances=3).task("train", n) for n in range(12)]
     assert [task.template for task in tasks_of(a_suite(levels=("L2",)), "test")] == ["demo.Solved"]
     assert a_suite(leave_out=("demo.TurnOn", "empty")).left_out == {}
 
@@ -232,7 +232,9 @@ def test_a_failure_is_asked_of_other_training_tasks_and_what_held_before_is_none
         assert [(other.template, other.instruction, other.split) for other in found] == [
             ("demo.TurnOn", "Turn wifi on", "train")
         ]
-        assert not list(fitting(await here.play(task, Finish())))  # nothing was done
+        assert not list(
+            fitting(await here.play(task, Finish()))
+        )  # nothing was done, and what held anyway is no achievement
         both = await here.play(task, touch("wifi"), touch("sound"), Finish())
         assert not list(fitting(both))  # each of them changed what the other did not ask for
         assert not list(fitting(await here.play(task, touch("dark"), Finish())))  # no failure
@@ -320,7 +322,7 @@ def test_a_check_names_the_tasks_that_cannot_be_used(tmp_path: Path, capsys: pyt
     assert (found["suite"], found["version"], found["usable"]) == ("mobilegym", "0.1.0", 4)
     assert found["levels"] == {"L1": 3, "L2": 1}
     assert {name: why.partition(":")[0] for name, why in found["left_out"].items()} == {
-        "demo.Raises": "fails", "demo.Solved": "solved at the start", "empty.NeedsData": "cannot be loaded",
+        "demo.Raises": "fails", "demo.Solved": "solved at the start", "demo.StaysOff": "solved at the start", "empty.NeedsData": "cannot be loaded",
     }  # fmt: skip
     assert "demo.Raises: fails: " in said.err
     assert '"demo.Solved",' in (tmp_path / "left.toml").read_text()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "distrl"
-MOST = 5
+MOST = 6
 BROAD = {"Exception", "BaseException"}
 
 

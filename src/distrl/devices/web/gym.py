@@ -24,7 +24,7 @@ from distrl.errors import ConfigError, DeviceError, DeviceLost, LossCause
 from distrl.types import WebTask
 
 BRIDGE = Path(__file__).with_name("gym_bridge.py")
-START_S, LIST_S = 60.0, 60.0
+START_S, LIST_S = 60.0, 240.0
 """For the package to be loaded; for all tasks to be looked at."""
 SETUP_S, JUDGE_S = 55.0, 30.0
 LONGEST_LINE = 256 * 2**20

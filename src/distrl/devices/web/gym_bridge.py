@@ -186,7 +186,7 @@ class Bridge:
         self._splits = {name: sorted(resolve_split(name)) for name in ("train", "test")}
         self._played: dict[str, Played] = {}
         self._broken: dict[str, str] = {}
-        """Apps whose tasks cannot be loaded, with the reason: to try again with each of their tasks would take minutes."""
+        """Why the tasks of an app cannot be loaded, empty where they can: to try again with each of them would take minutes."""
         self._apps: dict[str, tuple[str, ...]] = {}
 
     # which tasks there are
@@ -205,27 +205,24 @@ class Bridge:
         ]
 
     def _describe(self, name: str, split: str, answers: str) -> dict[str, Any]:
-        told, app = {"name": name, "split": split}, name.partition(".")[0]
-        if app in self._broken:
-            return {**told, "error": self._broken[app]}
-        try:
-            self._registry.list_tasks(app)
-        except Exception as error:  # a module may raise anything, such as for data that are not there
-            self._broken[app] = said(error)
-            return {**told, "error": self._broken[app]}
-        try:
+        app, facts = name.partition(".")[0], {"name": name, "split": split}
+        if app not in self._broken:
+            with told_failure() as loaded:
+                self._registry.list_tasks(app)
+            self._broken[app] = loaded.why
+        if self._broken[app]:
+            return {**facts, "error": self._broken[app]}
+        with told_failure() as made:
             task = self._registry.create_task(name, _seed=0)
             rule = SimpleNamespace(max_steps_explicit=False, max_steps=30, eval_mode=mode_of(answers))
-            return {
-                **told,
+            facts |= {
                 "level": str(task.difficulty),
                 "apps": list(task.apps),
                 "max_steps": int(self._limits.get_max_steps(rule, task)),
                 "asks": bool(getattr(task, "answer_fields", None)),
                 "english": english_of(task) is not None,
             }
-        except Exception as error:  # and so may a task
-            return {**told, "error": said(error)}
+        return {**facts, "error": made.why} if made.why else facts
 
     # playing one
 
@@ -293,23 +290,21 @@ class Bridge:
     async def _fits(
         self, name: str, seed: int, played: Played, last: Any, asked: dict[str, Any]
     ) -> dict[str, Any] | None:
-        try:
+        """A draw of another task, where this end fulfils it; whatever it lacks without its own set-up, it is none then."""
+        with told_failure():
             task = self._make(name, seed, asked["language"])
             task._env_state = played.first.state
             if task.sampler is not None:
                 task.params.update(task.sampler.sample(played.first.state, task=task).params)
             if not self._could(task, played, last, asked["answer"]):
                 return None
-            ends = [
-                await self._verdict(task, played.first, end, asked["answer"], played.mode)
-                for end in (last, played.first)
-            ]
+            answer, mode = asked["answer"], played.mode
+            ends = [await self._verdict(task, played.first, end, answer, mode) for end in (last, played.first)]
             if any(getattr(found, "judge_error", None) for found in ends) or not ends[0].passed or ends[1].passed:
                 return None
             told = {"task": name, "seed": seed, "instruction": str(task.description)}
             return {**told, "conditions": len(ends[0].issues)}
-        except Exception:  # whatever it lacks without its own set-up, it cannot be asked in hindsight
-            return None
+        return None
 
     def _could(self, task: Any, played: Played, last: Any, answer: str | None) -> bool:
         """Whether its goals hold, before two whole states are compared for what else changed."""
@@ -350,9 +345,21 @@ def report_of(found: Any) -> dict[str, Any]:
     }
 
 
-def said(error: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+class Told:
+    """Why some code of the package failed; empty: it did not."""
+
+    why = ""
+
+
+@contextmanager
+def told_failure() -> Iterator[Told]:
+    """Ends a block that calls code of the package where that raises, and says why."""
+    told = Told()
+    try:
+        yield told
+    except Exception as error:  # the package may raise anything, and whoever asked has to hear of it
+        traceback.print_exc()
+        told.why = " ".join(f"{type(error).__name__}: {error}".split())[:300] or "it failed"
 
 
 class Lines:
@@ -405,11 +412,10 @@ async def answer(bridge: Bridge, lines: Lines, asked: dict[str, Any]) -> Any:
 
 async def attempt(bridge: Bridge, lines: Lines, asked: dict[str, Any]) -> None:
     """Answer one request; the package may raise anything, and whoever asked has to hear of it."""
-    try:
+    with told_failure() as failed:
         lines.say({"to": asked["to"], "answer": await answer(bridge, lines, asked)})
-    except Exception as error:
-        traceback.print_exc()
-        lines.say({"to": asked["to"], "error": said(error)})
+    if failed.why:
+        lines.say({"to": asked["to"], "error": failed.why})
 
 
 async def serve(bridge: Bridge, lines: Lines) -> None:
@@ -434,11 +440,10 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # what the package prints must not get between the answers
         lines = Lines(out)
-        try:
+        with told_failure() as failed:
             bridge = Bridge(Path(sys.argv[1]))
-        except Exception as error:
-            traceback.print_exc()
-            return lines.say({"ready": False, "error": said(error)})
+        if failed.why:
+            return lines.say({"ready": False, "error": failed.why})
         lines.say({"ready": True})
         asyncio.run(serve(bridge, lines))
 

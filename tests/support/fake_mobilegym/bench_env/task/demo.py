@@ -106,3 +106,13 @@ class Solved(TurnOn):
 
     async def prepare(self, env: Any) -> None:
         await env.set_state({"apps": {"demo": {self.params["what"]: True}}})
+
+
+class StaysOff(TurnOn):
+    """Holds at every start: in hindsight, it is no achievement."""
+
+    templates = ["别打开{what}", "Leave {what} off"]
+
+    def check_goals(self, judged: JudgeInput) -> list[dict[str, Any]]:
+        what = self.params["what"]
+        return [{"field": what, "passed": judged.last_obs.state["apps"]["demo"][what] is False}]

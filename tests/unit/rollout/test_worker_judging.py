@@ -207,13 +207,13 @@ def test_claims_without_a_verdict_are_counted_in_a_row_until_one_has_one(tmp_pat
 
 
 def test_a_verdict_that_needs_no_judge_does_not_hide_that_the_judge_is_down(tmp_path: Path) -> None:
-    parts = make(tmp_path, judge=OddJudge(lambda task: _fail() if task.id.endswith("/1") else None))
+    def fail_at_one(task: Task) -> None:
+        if task.id.endswith("/1"):
+            raise ConnectionError("the model's API is down")
+
+    parts = make(tmp_path, judge=OddJudge(fail_at_one))
     worker = asyncio.run(play(parts, lambda worker: worker.counts.unjudged >= 2 and worker.counts.episodes >= 16))
     assert worker.counts.unjudged_in_a_row == worker.counts.unjudged, "the others ended without a claim"
-
-
-def _fail() -> None:
-    raise ConnectionError("the model's API is down")
 
 
 def test_what_a_fault_ended_is_unknown_without_asking_the_judge_and_is_not_called_unjudged(tmp_path: Path) -> None:

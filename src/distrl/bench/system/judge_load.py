@@ -228,7 +228,7 @@ def run(options: BenchOptions) -> JudgeLoadFigures:
         settings = {**SETTINGS, **served.settings(), "tasks.list.path": str(path)}
         with JudgeEndpoint() as endpoint:
             # The first window shows how long slow answers have to take; it is not one of the pairs.
-            delays_s = [0.0, *(None if is_slow else 0.0 for is_slow in turns)]
+            delays_s: list[float | None] = [0.0, *(None if is_slow else 0.0 for is_slow in turns)]
             plan = WindowPlan(endpoint, delays_s, window_s, warm_episodes=WARM_EPISODES)
             both = measure(settings, plan, endpoint, Path(root, "both"))[1:]
             most_at_once = endpoint.counts().most_at_once

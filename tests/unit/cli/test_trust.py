@@ -104,6 +104,7 @@ def test_programs_and_addresses_that_a_run_names_need_as_much_trust(
         "judge.model.url": "http://192.0.2.1/v1",
         "devices.android.host": "192.0.2.1",
         "devices.web.allow": ("http://192.0.2.1",),
+        "tasks.mobilegym.url": "http://192.0.2.1/",
     }
     value = addresses.get(key, "./strange")
     run = a_run(tmp_path, {**kind, key: value})

@@ -205,7 +205,8 @@ class Bridge:
         ]
 
     def _describe(self, name: str, split: str, answers: str) -> dict[str, Any]:
-        app, facts = name.partition(".")[0], {"name": name, "split": split}
+        app = name.partition(".")[0]
+        facts: dict[str, Any] = {"name": name, "split": split}
         if app not in self._broken:
             with told_failure() as loaded:
                 self._registry.list_tasks(app)

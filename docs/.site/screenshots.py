@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import distrl  # noqa: E402
 from distrl.dashboard.report import write_report  # noqa: E402
+from distrl.types import Tap  # noqa: E402
 from support.browser import Browser, Page, browser  # noqa: E402
 from support.dashboards import dashboard  # noqa: E402
 
@@ -27,8 +28,7 @@ SETTLE_S = 2.5
 
 def main(path: Path) -> None:
     run = distrl.open_run(path)
-    failed = [row for row in run.index(limit=100_000) if not row.success and row.source == "played" and row.steps > 3]
-    episode = f"/episodes/{failed[-1].id}/2" if failed else "/episodes"
+    episode = telling_step(run)
     pages = {
         "fleet": "/fleet",
         "episodes": "/episodes",
@@ -47,6 +47,21 @@ def main(path: Path) -> None:
         for dark in (False, True):
             address = f"file://{write_report(path).resolve()}"
             take(chromium, address, "report-dark" if dark else "report", height=1400, dark=dark)
+
+
+def telling_step(run: distrl.Run) -> str:
+    """The address of a touch in a late failure that was chosen among the most others; the list where there is none."""
+    failed = [
+        row.id for row in run.index(limit=100_000) if not row.success and row.source == "played" and row.steps > 3
+    ]
+    found = [
+        (len(step.decision.runners_up), step.decision.entropy, f"/episodes/{episode.id}/{number}")
+        for episode in run.episodes_of(failed[-40:])
+        if episode is not None
+        for number, step in enumerate(episode.steps, 1)
+        if isinstance(step.decision.action, Tap) and step.decision.entropy < 1.0
+    ]
+    return max(found)[-1] if found else "/episodes"
 
 
 def compare(chromium: Browser, address: str) -> None:
@@ -71,7 +86,7 @@ def by_hand(chromium: Browser, address: str) -> None:
     page.click(".head button")
     page.until("document.querySelectorAll('.elements button').length > 2")
     for number in (1, 2):
-        page.run("document.querySelector('.elements button:nth-child(3)').click()")
+        page.run("document.querySelector('.elements button').click()")
         page.until(f"/^step {number} /.test(document.querySelector('.where').innerText)")
     keep(page, "by-hand")
 

@@ -6,8 +6,10 @@ They hold the weights and nothing else; `learner.data_parallel` says what is ask
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from types import GenericAlias
+from typing import Any
 
 import msgspec
 import torch
@@ -38,7 +40,6 @@ from distrl.policies.base import Policy
 from distrl.policies.nonfinite import HasNonFiniteGuard
 
 MESSAGES = msgspec.msgpack.Decoder(Message)
-M = TypeVar("M", bound=msgspec.Struct)
 
 
 class Channel:
@@ -81,7 +82,8 @@ class Scorer:
         self._policy, self._channel = policy, channel
         self._weights = trained_weights(policy.network)
         self._device = next((one.device for one in self._weights), torch.device("cpu"))
-        self._rows = msgspec.msgpack.Decoder(list[encoded_type(policy)], dec_hook=from_wire)  # type: ignore[misc]
+        rows: Any = GenericAlias(list, (encoded_type(policy),))
+        self._rows: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(rows, dec_hook=from_wire)
         self._graphs: dict[int, tuple[Tensor, ...]] = {}
         self._gradients: Sequence[Tensor | None] = ()
 
@@ -91,13 +93,13 @@ class Scorer:
         meet()
         while (message := self._channel.receive()) is not None:
             if isinstance(message, Score):
-                self._answer(message.id, lambda asked=message: self._score(asked))  # type: ignore[misc]
+                self._answer(message.id, partial(self._score, message))
             elif isinstance(message, Backward):
-                self._answer(message.id, lambda asked=message: self._go_back(asked))  # type: ignore[misc]
+                self._answer(message.id, partial(self._go_back, message))
             elif isinstance(message, Reduce):
                 self._reduce(message.used)
 
-    def _answer(self, id: int, work: Any) -> None:
+    def _answer(self, id: int, work: Callable[[], Answer]) -> None:
         try:
             self._channel.send(work())
         except torch.OutOfMemoryError as error:

@@ -256,7 +256,8 @@ def outcome_of(sessions: Sessions, sent: Sent, *, over: bool = False) -> str:
     """What has come of a signal to a role, in a session that is over or not; empty: that cannot be told yet.
 
     It goes on where a role that ignores the signal, or was stopped for a while, has beaten since, in the same process; and
-    where one that ends of it has been started again, once, and is at work, or has come to its good end while finishing.
+    where one that ends of it has been started again, once, and is at work, or has come to its good end while finishing, or
+    the session has (`over`: with exit code 0) before the new process had a heartbeat.
     """
     deaths, pid = sessions.deaths(sent.role) - sent.deaths, sessions.started()[sent.role]
     at_work, ended = _is_at_work(sessions, sent.role), _has_ended(sessions, sent.role)
@@ -265,7 +266,7 @@ def outcome_of(sessions: Sessions, sent: Sent, *, over: bool = False) -> str:
     if sent.case.signal not in ENDS_ROLES:
         return "died of it" if deaths or pid != sent.pid else "goes on" * _has_beaten(sessions, sent)
     if pid != sent.pid:
-        return "goes on" * (at_work or ended)
+        return "goes on" * (at_work or ended or over)
     if sent.case.phase != "finishing" or (ended and sent.case.signal != "TERM"):
         return ""  # it is to be started again; or the signal came too late
     if sent.case.role == "worker":  # which is not needed any more once it has been asked to finish

@@ -259,6 +259,14 @@ def test_a_worker_that_is_killed_while_finishing_is_not_needed_any_more(
     assert after_a_signal(tmp_path, "KILL", "finishing", died=died, over=over) == ""  # the learner is
 
 
+@pytest.mark.parametrize(("over", "outcome"), [(False, ""), (True, "goes on")])
+def test_a_session_may_end_well_before_a_role_that_was_started_again_has_beaten(
+    tmp_path: Path, over: bool, outcome: str
+) -> None:
+    seen = after_a_signal(tmp_path, "SEGV", "finishing", role="worker", started=(FIRST, SECOND), over=over)
+    assert seen == outcome
+
+
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 

@@ -204,7 +204,8 @@ class Peer:
     def _receive(self) -> Answer | None:
         try:
             if self._pipe.poll(POLL_S):
-                return ANSWERS.decode(self._pipe.recv_bytes())
+                answer: Answer = ANSWERS.decode(self._pipe.recv_bytes())
+                return answer
         except (EOFError, OSError) as error:
             raise self.died() from error
         if self._ended():

@@ -55,9 +55,10 @@ class Channel:
     def receive(self) -> Message | None:
         """What is asked next; None once the learner is gone."""
         try:
-            return MESSAGES.decode(self._pipe.recv_bytes())
+            message: Message = MESSAGES.decode(self._pipe.recv_bytes())
         except (EOFError, OSError):
             return None
+        return message
 
 
 class AskedFrames:

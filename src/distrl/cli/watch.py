@@ -223,7 +223,8 @@ def _write(playback: Playback, outputs: dict[str, Path], number: int | None) -> 
     from distrl.evaluation.film import make_gif, make_strip
     from distrl.evaluation.video import make_mp4
 
-    makers, written = {"gif": make_gif, "mp4": make_mp4, "strip": make_strip}, {}
+    makers = {"gif": make_gif, "mp4": make_mp4, "strip": make_strip}
+    written = {}
     for kind, path in outputs.items():
         file = path if number is None else path.with_name(f"{path.stem}-{number + 1}{path.suffix}")
         _save(file, makers[kind](playback))

@@ -31,7 +31,8 @@ class WandbSink:
 
     def __init__(self, settings: object, context: SinkContext) -> None:
         self.check()
-        self._run, self._folder = None, context.run
+        self._run: Any = None
+        self._folder = context.run
 
     @staticmethod
     def check() -> None:
@@ -79,7 +80,8 @@ class TrackioSink:
 
     def __init__(self, settings: object, context: SinkContext) -> None:
         self.check()
-        self._run, self._folder = None, context.run
+        self._run: Any = None
+        self._folder = context.run
 
     @staticmethod
     def check() -> None:

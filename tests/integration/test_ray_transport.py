@@ -16,8 +16,11 @@ import pytest
 ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
 
 from distrl.errors import StoreError  # noqa: E402
+from distrl.runtime.ray.hub_watch import HubWatch  # noqa: E402
+from distrl.telemetry.events import EventLog, events_of, read_events  # noqa: E402
 from distrl.transport.base import Claims, EpisodeSource, Transport  # noqa: E402
 from distrl.transport.files import FileLayout, FileTransport  # noqa: E402
+from distrl.transport.ray import connection  # noqa: E402
 from distrl.transport.ray.client import HubClaims, HubTransport  # noqa: E402
 from distrl.transport.ray.connection import HubConnection  # noqa: E402
 from distrl.transport.ray.hub import Hub  # noqa: E402
@@ -40,7 +43,7 @@ def cluster() -> Iterator[Any]:
 
 
 def start_hub(kind: type, folder: Path) -> Any:
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0}
     return ray.remote(kind).options(**options).remote(str(folder), str(folder / "metrics.jsonl"), KEEP)
 
 
@@ -124,6 +127,55 @@ def test_a_call_that_was_under_way_when_the_hub_was_killed_is_carried_out_once(c
     assert len(other.take(0, 10, 10)) == 6, "claims outlive the hub"
     transport.close()
     ray.kill(hub)
+
+
+def test_a_call_that_is_repeated_because_the_hub_is_slow_is_carried_out_once(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "TRY_S", 0.2)
+    hub = start_hub(Hub, tmp_path)
+    pid = ray.get(hub.ready.remote())
+    line, told = a_line(hub, "worker-0"), list[str]()
+    transport = HubTransport(line, leases=tmp_path / "leases", at_once=True)
+    claims = transport.claims("worker-0", lifetime_s=LIFETIME_S)
+    line.held_up = told.append
+    os.kill(pid, signal.SIGSTOP)
+    taken: list[list[int]] = []
+    taking = Thread(target=lambda: taken.append(claims.take(0, 4, 10)))
+    taking.start()
+    wait_for(lambda: len(told) >= 3)  # as many tries, at least
+    os.kill(pid, signal.SIGCONT)
+    taking.join(PATIENCE_S)
+    assert [len(numbers) for numbers in taken] == [4]
+    assert set(told) == {"take_claims"}
+    other = transport.claims("worker-1", lifetime_s=LIFETIME_S)
+    assert len(other.take(0, 10, 10)) == 6, "tries that came late have claimed nothing more"
+    transport.close()
+    ray.kill(hub)
+
+
+def test_a_hub_that_answers_nothing_is_killed_and_started_again_and_its_roles_are_not_called_silent(
+    cluster: Any, tmp_path: Path
+) -> None:
+    hub, log = start_hub(Hub, tmp_path / "run"), tmp_path / "supervisor.jsonl"
+    watch = HubWatch(hub, EventLog(log), silent_after_s=3.0)
+
+    def looked() -> bool:
+        watch.look()
+        return True
+
+    wait_for(lambda: looked() and len(pids_of(log)) == 1)
+    (first,) = pids_of(log)
+    os.kill(first, signal.SIGSTOP)
+    wait_for(lambda: looked() and watch.away_s > 0)
+    wait_for(lambda: looked() and watch.away_s == 0)
+    assert len(pids_of(log)) == 2
+    assert [event["pid"] for event in read_events(log) if event["event"] == "hub_silent"] == [first]
+    ray.kill(hub)
+
+
+def pids_of(log: Path) -> list[int]:
+    return [int(event["pid"]) for event in events_of(log, "hub", "pid")]
 
 
 def test_news_of_a_version_comes_with_its_weights_and_without_being_asked_for(movable: Any, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before ray is loaded: tests tell nobody anything
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # Ray's own 30 s are too few on a busy machine
 
 import ray
 from ray.cluster_utils import Cluster

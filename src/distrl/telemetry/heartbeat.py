@@ -80,6 +80,10 @@ class HeartbeatWriter:
         """Say what is being waited for."""
         self._say("waiting", what)
 
+    def held_up(self, what: str) -> None:
+        """Say what keeps the loop from going on; a role that is starting goes on starting."""
+        self._say("starting" if self.is_starting else "waiting", what)
+
     def stopped(self, what: str) -> None:
         """Say that the role has ended, and why."""
         self._say("stopped", what)

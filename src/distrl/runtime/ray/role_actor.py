@@ -11,8 +11,9 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, get_ident
 from typing import Any
 
 import msgspec
@@ -115,9 +116,11 @@ class RoleActor:
                 lock.release()
         else:
             transport = HubTransport(hub, leases=spools.folder / "leases")
-            self._work(transport, transport.metrics, spools)
+            self._work(transport, transport.metrics, spools, hub)
 
-    def _work(self, transport: Transport, metrics: EventSink, spools: NodeSpools) -> None:
+    def _work(
+        self, transport: Transport, metrics: EventSink, spools: NodeSpools, hub: HubConnection | None = None
+    ) -> None:
         order = self._order
         log = transport.events.log(order.name)
         warnings = WarningLog(log)
@@ -140,6 +143,8 @@ class RoleActor:
             left_spools=spools.left if is_worker else lambda: iter(()),
             stopping=self._asked.is_set,
         )
+        if hub is not None:
+            hub.held_up = _of_this_thread(lambda what: context.heartbeat.held_up(f"the hub: {what}"))
         try:
             context.heartbeat.starting("loading its libraries")
             run_role(context)
@@ -148,6 +153,12 @@ class RoleActor:
             logging.getLogger("distrl").removeHandler(warnings)
             transport.close()
             spools.close()
+
+
+def _of_this_thread(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say`, as long as this thread calls it: threads beside a role's loop do not speak for it."""
+    own = get_ident()
+    return lambda what: say(what) if get_ident() == own else None
 
 
 def _own_node() -> str:

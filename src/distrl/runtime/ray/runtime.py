@@ -28,6 +28,7 @@ from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError
 from distrl.runtime.base import worker_names
 from distrl.runtime.ray.cluster import check_cluster, code_version, describe, needs_of, num_gpus
+from distrl.runtime.ray.hub_watch import HubWatch
 from distrl.runtime.ray.role_actor import End, Order, Place, RoleActor
 from distrl.runtime.run_folder import Lock, RunFolder, take
 from distrl.runtime.spools import prepare_spools, remove_empty, spool_names
@@ -159,6 +160,7 @@ class RayRuntime(Supervisor[_Role]):
         self._all = config
         self._spools: Path | None = None
         self._hub: Any = None
+        self._hub_watch: HubWatch | None = None
         self._node = ""
         self._code = code_version()
 
@@ -168,6 +170,7 @@ class RayRuntime(Supervisor[_Role]):
         self._node = str(ray.get_runtime_context().get_node_id())
         self._spools = prepare_spools(self._run)
         self._hub = self._start_hub()
+        self._hub_watch = HubWatch(self._hub, self._log, silent_after_s=self._config.silent_after_s, clock=self._clock)
         needs = needs_of(self._all, roles, gpus=num_gpus())
         for need in needs:
             self._roles[need.role] = _Role(need.role, describe(need.resources) if need.resources else "")
@@ -191,6 +194,8 @@ class RayRuntime(Supervisor[_Role]):
 
     def supervise(self) -> None:
         """Notice what died or fell silent and start it again, and who has come to run."""
+        if self._hub_watch is not None:
+            self._hub_watch.look()
         super().supervise()
         if all(role.place is not None for role in self._roles.values() if self._is_bound(role)):
             for role in self._roles.values():
@@ -199,6 +204,20 @@ class RayRuntime(Supervisor[_Role]):
         for role in self._roles.values():
             if role.place is not None and role.lock is None and role.alive and role.place.node != self._node:
                 self._welcome(role, role.place)
+
+    def _check_silence(self, role: _Role, look_s: float) -> None:
+        if self._hub_away_s(role):
+            role.silent_s, look_s = 0.0, 0.0  # nothing could be heard of it
+        super()._check_silence(role, look_s)
+
+    def _note(self, role: _Role) -> str:
+        away_s = self._hub_away_s(role) if role.alive else 0.0
+        return f"cannot be heard of: the hub has not answered for {away_s:.0f} s" if away_s else super()._note(role)
+
+    def _hub_away_s(self, role: _Role) -> float:
+        """For how long the hub has not answered, where the role is heard of through it."""
+        elsewhere = role.place is not None and role.place.node != self._node
+        return self._hub_watch.away_s if elsewhere and self._hub_watch is not None else 0.0
 
     def stop(self) -> None:
         """End everything now, and leave the cluster."""
@@ -216,7 +235,7 @@ class RayRuntime(Supervisor[_Role]):
         options: dict[str, Any] = {
             "num_cpus": 0,
             "max_restarts": -1,
-            "max_task_retries": -1,
+            "max_task_retries": 0,  # who calls it repeats what was not answered, with deadlines (transport.ray.connection)
             "scheduling_strategy": NodeAffinitySchedulingStrategy(self._node, soft=False),
         }
         keep = self._all.learner.keep_versions
@@ -226,14 +245,13 @@ class RayRuntime(Supervisor[_Role]):
             .remote(str(self._run.path.resolve()), str(self._run.metrics.resolve()), keep)
         )
         try:
-            pid = ray.get(hub.ready.remote(), timeout=HUB_S)
+            ray.get(hub.ready.remote(), timeout=HUB_S)
         except (RayError, GetTimeoutError) as error:
             raise ConfigError(
                 f"the hub of the run did not start on this machine: {_in_words(error)}",
                 expected=f"Ray's processes here to have distrl, and to be able to write to {self._run.path}",
                 fix="start Ray here from the environment in which distrl is installed, as the user who trains",
             ) from error
-        self._log.write("hub", pid=pid)
         return hub
 
     def _launch(self, role: _Role) -> None:

@@ -101,6 +101,8 @@ class Sender:
         self._id = uuid4().hex
         self._events: list[tuple[float, LoggedEvent]] = []
         self._heartbeat: Heartbeat | None = None
+        self._ahead_s: float | None = None
+        """By how much the monotonic clock of the hub's machine is ahead; None: nobody has asked yet."""
         self._number = self._num_dropped = 0
         self._lock, self._something, self._closing = Lock(), Signal(), Signal()
         self._sending: Future[None] | None = None
@@ -116,7 +118,7 @@ class Sender:
         self._wake()
 
     def heartbeat(self, heartbeat: Heartbeat) -> None:
-        """Have a heartbeat kept, unless a newer one comes before it is sent."""
+        """Have a heartbeat kept, unless a newer one comes before it is sent. Its times become those of the hub's clock."""
         raise_failure(self._sending)
         with self._lock:
             self._heartbeat = msgspec.structs.replace(heartbeat, figures=dict(heartbeat.figures))
@@ -149,6 +151,8 @@ class Sender:
             time.sleep(SEND_S)
 
     def _send(self) -> None:
+        if self._heartbeat is not None and self._ahead_s is None:
+            self._ahead_s = self._hub.clock_ahead_s()
         upload = self._pack()
         if upload is None:
             return
@@ -161,6 +165,9 @@ class Sender:
             num_dropped, self._num_dropped = self._num_dropped, 0
         if not events and heartbeat is None:
             return None
+        if heartbeat is not None and self._ahead_s:
+            since_s, beat_s = heartbeat.since_s + self._ahead_s, heartbeat.beat_s + self._ahead_s
+            heartbeat = replace(heartbeat, since_s=since_s, beat_s=beat_s)
         now_s, self._number = time.monotonic(), self._number + 1
         sent = [replace(event, age_s=now_s - at_s) for at_s, event in events]
         if num_dropped:
@@ -175,7 +182,8 @@ class Subscription:
     def __init__(self, hub: HubConnection, *, at_once: bool) -> None:
         self._hub, self._at_once = hub, at_once
         self._broadcast: Broadcast | None = None
-        self._weights: tuple[str, memoryview] | None = None
+        self._weights: dict[str, memoryview] = {}
+        """By checksum: those of the broadcast, and those that are to be in the next one."""
         self._fetching = False
         """Whether anyone here loads weights at all: the learner publishes them and loads none."""
         self._watching: Future[None] | None = None
@@ -193,11 +201,14 @@ class Subscription:
     def weights(self, version: PolicyVersion) -> memoryview:
         """The weights of a version, verified; `StoreError` where they are damaged or gone."""
         self._fetching = True
-        with self._lock:
-            held = self._weights
-            if held is None or held[0] != version.sha256:
-                held = self._weights = (version.sha256, self._fetch(version))
-        return held[1]
+        held = self._weights.get(version.sha256)
+        if held is None:
+            # Under no lock: whoever loads what is here already must not wait for what the hub does not bring.
+            held = self._fetch(version)
+            with self._lock:
+                kept = list(self._weights.items())[-1:]
+                self._weights = {**dict(kept), version.sha256: held}
+        return held
 
     def close(self) -> None:
         """Ask for nothing more."""
@@ -309,22 +320,13 @@ class HubWeights:
 
 
 class HubHeartbeats:
-    """What every role says it is doing. Times on this machine's monotonic clock become those of the hub's."""
+    """What every role says it is doing."""
 
     def __init__(self, hub: HubConnection, sender: Sender) -> None:
         self._sender, self._hub = sender, hub
 
-    @cached_property
-    def _ahead_s(self) -> float:
-        """By how much the hub's clock is ahead; nothing where both are one."""
-        return self._hub.clock_ahead_s()
-
     def beat(self, heartbeat: Heartbeat) -> None:
         """Replace the role's last heartbeat."""
-        ahead_s = self._ahead_s
-        if ahead_s:
-            since_s, beat_s = heartbeat.since_s + ahead_s, heartbeat.beat_s + ahead_s
-            heartbeat = replace(heartbeat, since_s=since_s, beat_s=beat_s)
         self._sender.heartbeat(heartbeat)
 
     def last(self, role: str) -> Heartbeat | None:

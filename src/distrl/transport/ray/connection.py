@@ -2,13 +2,18 @@
 
 A hub that is killed, that is cut off or that is being started again does not answer for a while. A call then waits, as it
 would for a disk that hangs; whoever may not wait for that long has it done beside its own loop, with a deadline of its own.
+
+Each try has a deadline, after which the call is made again under the same id: the hub carries out each id once, and a hub
+that was killed meanwhile carries out again what may be repeated. Nothing is left to Ray's own repeats, which have no deadline.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -25,9 +30,11 @@ T = TypeVar("T")
 AGAIN_S = 0.2
 """Between two tries to reach a hub that is not there."""
 LOOK_UP_S = 1.0
-"""How often whoever waits for an answer looks whether it should."""
-FETCH_S = 60.0
-"""How long weights may take from one node to another."""
+"""How often whoever waits for an answer looks whether it should, and says so."""
+TRY_S, LONGEST_TRY_S = 5.0, 40.0
+"""How long the first try of a call may take, and how long any; each has twice as long as the one before."""
+FETCH_S = 5.0
+"""How long weights may be on their way from one node to another before the hub is asked again where they are."""
 
 
 class HubConnection:
@@ -37,6 +44,9 @@ class HubConnection:
         self._hub, self._closed = hub, closed
         self.caller = caller
         self._name = msgspec.msgpack.encode(caller)
+        self._own, self._numbers = uuid4().hex, count()
+        self.held_up: Callable[[str], None] = lambda what: None
+        """Hears once a second of a call that is not answered yet, in the thread that waits for it."""
 
     def ask(self, name: str, *arguments: object, type: type[T]) -> T:
         """What the hub answers; raises the failure where it is one."""
@@ -48,31 +58,39 @@ class HubConnection:
 
     def ask_raw(self, name: str, arguments: object) -> bytes:
         """The same, in bytes."""
-        request = msgspec.msgpack.encode(arguments)
-        answer: Answer = self._repeat(lambda: self._hub.call.remote(self._name, name, request))
+        request, id = msgspec.msgpack.encode(arguments), f"{self._own}-{next(self._numbers)}"
+        answer: Answer = self._repeat(name, lambda: self._hub.call.remote(self._name, id, name, request))
         return opened(answer)
 
     def watch(self, known: Broadcast | None) -> Broadcast:
         """The hub's broadcast, once there is another than is known or after a moment."""
         data = msgspec.msgpack.encode(known)
-        answer: Answer = self._repeat(lambda: self._hub.watch.remote(self._name, data))
+        answer: Answer = self._repeat("news", lambda: self._hub.watch.remote(self._name, data))
         return msgspec.msgpack.decode(opened(answer), type=Broadcast)
 
     def weights(self, version: PolicyVersion) -> memoryview:
         """The weights of a version, in this node's shared memory."""
-        wanted = msgspec.msgpack.encode(version)
+        wanted, place = msgspec.msgpack.encode(version), None
         while True:
-            place: tuple[str, bytes, list[Any]] = self._repeat(lambda: self._hub.weights.remote(self._name, wanted))
-            kind, data, places = place
-            opened((kind, data))
+            found = self._place(wanted)
+            place = place if found == place else found  # the same one is kept: letting go of it would begin anew
             try:
-                found: np.ndarray = ray.get(places[0], timeout=FETCH_S)
+                weights: np.ndarray = ray.get(place, timeout=FETCH_S)
             except (ObjectLostError, GetTimeoutError):  # the hub was killed in between: its successor has another place
                 if self._closed():
                     raise
+                self.held_up("weights")
                 time.sleep(AGAIN_S)
             else:
-                return memoryview(found.data)
+                return memoryview(weights.data)
+
+    def _place(self, version: bytes) -> Any:
+        answer: tuple[str, bytes, list[Any]] = self._repeat(
+            "weights", lambda: self._hub.weights.remote(self._name, version)
+        )
+        kind, data, places = answer
+        opened((kind, data))
+        return places[0]
 
     def clock_ahead_s(self) -> float:
         """By how much the monotonic clock of the hub's machine is ahead of this one's; 0 where it is the same machine."""
@@ -80,21 +98,29 @@ class HubConnection:
         boot, theirs_s = self.ask("clock", type=tuple[str, float])
         return 0.0 if boot and boot == boot_id() else theirs_s - (asked_s + time.monotonic()) / 2
 
-    def _repeat(self, call: Callable[[], Any]) -> Any:
+    def _repeat(self, what: str, call: Callable[[], Any]) -> Any:
+        limit_s = TRY_S
         while True:
             try:
-                return self._wait(call())
+                return self._wait(what, call(), limit_s)
             except RayActorError:
                 # Also where Ray says that the hub is dead for good: its run is over then, and this process ends with it.
                 if self._closed():
                     raise
                 time.sleep(AGAIN_S)
-
-    def _wait(self, answer: Any) -> Any:
-        """What a call comes to. It is made once: a hub that hangs on its disk is not helped by more of them."""
-        while True:
-            try:
-                return ray.get(answer, timeout=LOOK_UP_S)
             except GetTimeoutError:
                 if self._closed():
                     raise
+                limit_s = min(2 * limit_s, LONGEST_TRY_S)
+            self.held_up(what)
+
+    def _wait(self, what: str, answer: Any, limit_s: float) -> Any:
+        """What a try comes to; `GetTimeoutError` after `limit_s`, or once nobody waits for it any more."""
+        until_s = time.monotonic() + limit_s
+        while True:
+            try:
+                return ray.get(answer, timeout=min(LOOK_UP_S, limit_s))
+            except GetTimeoutError:
+                if self._closed() or time.monotonic() >= until_s:
+                    raise
+            self.held_up(what)

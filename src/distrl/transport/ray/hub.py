@@ -1,7 +1,8 @@
 """The hub: one actor beside a run folder, through which roles on other machines reach it.
 
-Ray restarts it where it dies and repeats the calls that were under way: each of them may be repeated, since all that
-counts is durable in the folder before it is answered. Weights go through Ray's object store: a node fetches a version
+Ray restarts it where it dies, and roles repeat the calls that were under way (`connection`): each of them may be repeated,
+since all that counts is durable in the folder before it is answered. A call that is repeated while it is under way, or just
+after, is carried out once. Weights go through Ray's object store: a node fetches a version
 once, whichever of its roles asks first, and all of them read the same memory.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -33,6 +35,8 @@ LOOK_S = 0.02
 """How often the hub looks whether there is a newer version: the learner may have written it to the folder itself."""
 HOLD_S = 2.0
 """How long it holds on to who watches, where nothing changes."""
+MOST_KEPT, LONGEST_KEPT = 1000, 4096
+"""Answers that are remembered, and the bytes of the longest."""
 TIME_STEP_S = 1.0
 """How long a broadcast may be behind with the time that the run has been collecting."""
 
@@ -46,6 +50,8 @@ class Hub:
         self._watchers = ThreadPoolExecutor(1, thread_name_prefix="watch")
         """Of its own, so that who watches waits for no disk that has much to do."""
         self._claims = ThreadPoolExecutor(1, thread_name_prefix="claims")
+        self._calls: OrderedDict[str, asyncio.Future[Answer]] = OrderedDict()
+        """Calls by id: those under way, and short answers of the latest ones."""
         self._shared: dict[str, ObjectRef[np.ndarray]] = {}
         """Weights in the object store, by checksum: the newest, and version 0 or whatever else was asked for last."""
         self._broadcast: Broadcast | None = None
@@ -59,23 +65,38 @@ class Hub:
         """Answer, once it can; which process it is."""
         return os.getpid()
 
-    async def call(self, caller: bytes, name: str, request: bytes) -> Answer:
-        """Carry out what a role asks for; failures are part of the answer."""
-        pool = self._claims if name in CLAIMS else self._files
-        return await self._in(pool, lambda: self._service.answer(_caller(caller), name, request))
+    async def call(self, caller: bytes, id: str, name: str, request: bytes) -> Answer:
+        """Carry out what a role asks for, once for each id; failures are part of the answer."""
+        found = self._calls.get(id)
+        if found is None:
+            pool = self._claims if name in CLAIMS else self._files
+            work = self._in(pool, lambda: self._service.answer(_caller(caller), name, request))
+            found = self._calls[id] = asyncio.ensure_future(work)
+            found.add_done_callback(lambda done: self._keep_answer(id, done))
+        return await asyncio.shield(found)
+
+    def _keep_answer(self, id: str, done: asyncio.Future[Answer]) -> None:
+        """Remember a short answer for a while; a long one is worked out again where it is asked for again."""
+        if done.cancelled() or done.exception() is not None or len(done.result()[1]) > LONGEST_KEPT:
+            self._calls.pop(id, None)
+        while len(self._calls) > MOST_KEPT and next(iter(self._calls.values())).done():
+            self._calls.popitem(last=False)
 
     async def weights(self, caller: bytes, version: bytes) -> tuple[str, bytes, list[ObjectRef[np.ndarray]]]:
         """Where in the object store the weights of a version are."""
         wanted = msgspec.msgpack.decode(version, type=PolicyVersion)
-        kind, data = await self._in(self._files, lambda: self._share(wanted))
-        return kind, data, [] if kind else [self._shared[wanted.sha256]]
+        places: list[ObjectRef[np.ndarray]] = []
+        kind, data = await self._in(self._files, lambda: self._share(wanted, places))
+        return kind, data, places
 
-    def _share(self, version: PolicyVersion) -> bytes:
-        if version.sha256 not in self._shared:
+    def _share(self, version: PolicyVersion, places: list[ObjectRef[np.ndarray]]) -> bytes:
+        place = self._shared.get(version.sha256)
+        if place is None:
             data = self._service.files.weights.read(version)
-            made = ray.put(np.frombuffer(data, dtype=np.uint8))
+            place = ray.put(np.frombuffer(data, dtype=np.uint8))
             kept = list(self._shared.items())[-1:]
-            self._shared = {**dict(kept), version.sha256: made}
+            self._shared = {**dict(kept), version.sha256: place}
+        places.append(place)
         return b""
 
     async def watch(self, caller: bytes, known: bytes) -> tuple[str, bytes]:

@@ -108,6 +108,7 @@ class Workshop:
         algorithm: Algorithm | None = None,
         *,
         skipped_episode: Callable[[str, str], None] = lambda episode, why: None,
+        scorer: Callable[[Policy[Any]], Policy[Any]] = lambda policy: policy,
     ) -> Learner:
         """A learner that has just been started."""
         self.policy = self.make_policy()
@@ -115,6 +116,7 @@ class Workshop:
             LearnerParts(
                 config=self.config,
                 policy=self.policy,
+                scorer=scorer(self.policy),
                 algorithm=algorithm or make_algorithm(self.config),
                 episodes=self.episodes,
                 weights=self.weights,

@@ -43,6 +43,8 @@ def check(config: Config) -> Config:
     _check_groups(config)
     _check_silence(config)
     _check_fleet(config)
+    _check_learner_gpus(config)
+    _check_balance(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -73,6 +75,35 @@ def _check_silence(config: Config) -> None:
             expected=f"{HEARTBEATS_IN_SILENCE} heartbeats or more within silent_after_s",
             fix=f"--runtime.heartbeat_s {runtime.silent_after_s / 20:g}, or "
             f"--runtime.silent_after_s {min(20 * runtime.heartbeat_s, MOST_SECONDS):g}",
+        )
+
+
+def _check_learner_gpus(config: Config) -> None:
+    """Raise where one GPU is named and several are asked for."""
+    device, num = config.learner.device, config.learner.gpus
+    if num > 1 and device.startswith("cuda:"):
+        raise ConfigError(
+            f"learner.gpus = {num} and learner.device = {device}: that is one GPU",
+            expected=f'learner.device = "cuda", which takes cuda:0 to cuda:{num - 1}',
+            fix="--learner.device cuda, with CUDA_VISIBLE_DEVICES to choose which, or --learner.gpus 1",
+        )
+
+
+def _check_balance(config: Config) -> None:
+    """Raise where loads would be balanced that wait for each other by design, or within limits that leave nothing."""
+    balance = config.balance
+    if balance.enabled and (config.learner.mode == "sync" or config.rollout.lockstep):
+        raise ConfigError(
+            "balance.enabled with rounds or lock-step: workers and learner then wait for each other on purpose",
+            expected='learner.mode = "async" and rollout.lockstep = false',
+            fix="--balance.enabled false",
+        )
+    if balance.least_updates_per_episode > balance.most_updates_per_episode:
+        raise ConfigError(
+            f"balance.least_updates_per_episode = {balance.least_updates_per_episode:g} is above "
+            f"balance.most_updates_per_episode = {balance.most_updates_per_episode:g}",
+            expected="the least at or below the most",
+            fix=f"--balance.least_updates_per_episode {balance.most_updates_per_episode:g}",
         )
 
 

@@ -66,6 +66,7 @@ __all__ = [
     "AlgorithmConfig",
     "AndroidConfig",
     "AutoUIConfig",
+    "BalanceConfig",
     "Config",
     "DataConfig",
     "DevicesConfig",
@@ -258,6 +259,8 @@ class ReplayConfig(Section, frozen=True):
 class LearnerConfig(Section, frozen=True):
     device: Processor = "cpu"
     """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
+    gpus: Annotated[int, Meta(ge=1, le=64)] = 1
+    """GPUs of one machine that share every update, each holding all weights; on "cpu", processes that do, to try it with."""
     learning_rate: Positive = 3e-3
     """Of the policy and the critic."""
     batch_trajectories: Few = 16
@@ -286,6 +289,21 @@ class LearnerConfig(Section, frozen=True):
     """Train while collecting, or take turns (a round of episodes, then training) with the same code."""
     round_episodes: Some = 192
     """Episodes of one round in sync mode: whoever is free plays the next one; with `rollout.lockstep`, each worker its equal share."""
+
+
+class BalanceConfig(Section, frozen=True):
+    enabled: bool = False
+    """Let the measured loads of policy, devices and learner move the settings below, within these limits; every change stands in the role's log with its reason."""
+    every_s: Seconds = 10.0
+    """How long is measured before each change."""
+    least_episodes: Some = 1
+    """Fewest episodes that a worker plays at once where its policy cannot keep up; it begins with as many as it has devices, which are the most."""
+    longest_batch_wait_s: SecondsOrNone = 0.05
+    """Longest that a decision may wait for others to share its batch; it begins with `rollout.batch_wait_s`, which is the shortest."""
+    least_updates_per_episode: Positive = 0.5
+    """Fewest updates that an arrived episode earns where the learner cannot keep up; it begins with `learner.updates_per_episode`."""
+    most_updates_per_episode: Positive = 4.0
+    """Most updates that it earns where the learner is idle: more of them over-fit what has been seen."""
 
 
 class EvaluationConfig(Section, frozen=True):
@@ -345,6 +363,7 @@ class Config(Section, frozen=True):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     replay: ReplayConfig = ReplayConfig()
     learner: LearnerConfig = LearnerConfig()
+    balance: BalanceConfig = BalanceConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     runtime: RuntimeConfig = RuntimeConfig()
     telemetry: TelemetryConfig = TelemetryConfig()

@@ -37,6 +37,7 @@ from distrl.learner.schedule import EpisodeDurations, Round
 from distrl.learner.update import EmaWeights, SkippedUpdate, Updater, budget_share
 from distrl.policies.base import Policy
 from distrl.policies.nonfinite import skipped_counters
+from distrl.rollout.balance import Change, LearnerBalance, LearnerLoad
 from distrl.transport.base import CheckpointStore, Episodes, Weights
 from distrl.types import PolicyVersion, Trajectory
 
@@ -69,6 +70,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     policy: Policy[Any]
+    scorer: Policy[Any] | None = None
+    """The policy with several processes behind its `score`, for updates; None: `policy` itself."""
     algorithm: Algorithm
     episodes: Episodes
     weights: Weights
@@ -78,6 +81,8 @@ class LearnerParts(msgspec.Struct, frozen=True, kw_only=True):
     """Hears which trajectory was skipped, and why."""
     disagreed: Callable[[str], None] = lambda why: None
     """Hears when workers and learner begin to disagree about recorded decisions, and when they agree again."""
+    balanced: Callable[[Change], None] = lambda change: None
+    """Hears what `balance` changes, and why."""
     collected_s: Callable[[], float] = lambda: 0.0
     """How long the run has been collecting, over all its sessions: what `run.minutes` limits."""
     clock: Callable[[], float] = time.monotonic
@@ -92,7 +97,7 @@ class Learner:
         self._replay: Replay[Episode] = Replay(config.replay, self._random)
         self._intake = Intake(config, parts.policy, parts.episodes, self._replay)
         self._groups = Groups(config.rollout.group_size)
-        self.updater = Updater(parts.policy, parts.algorithm, config, self._groups)
+        self.updater = Updater(parts.scorer or parts.policy, parts.algorithm, config, self._groups)
         self.ema = EmaWeights(parts.policy.network, window=config.learner.ema_updates)
         # A log-probability is recorded at the temperature of sampling and recomputed at 1.
         checked = config.learner.agreement_steps if config.rollout.temperature == 1.0 else 0
@@ -111,6 +116,7 @@ class Learner:
         self._published_s = self._saved_s = parts.clock()
         self._durations = EpisodeDurations()
         self._last_version_at_update = 0
+        self._earned = _Earned(config, clock=parts.clock)
 
     # starting
 
@@ -131,6 +137,7 @@ class Learner:
         self.updater.optimizer.guard.skipped = state.skipped_updates
         self.updates, self.episodes, self.cursor = state.updates, state.episodes, state.cursor
         self._updates_before = state.updates
+        self._earned.resume(updates=state.updates, episodes=state.episodes, idle_s=state.idle_s)
         self.idle_s, self.busy_s = state.idle_s, state.busy_s
         self._random.bit_generator.state = json.loads(state.sampler)
         self.version = max(state.version, self.version)
@@ -187,6 +194,8 @@ class Learner:
             time.sleep(NAP_S)
         spent_s = self._parts.clock() - started_s
         self.busy_s, self.idle_s = self.busy_s + (spent_s if ready else 0.0), self.idle_s + (0.0 if ready else spent_s)
+        if change := self._earned.turn(updates=self.updates, episodes=self.episodes, idle_s=self.idle_s):
+            self._parts.balanced(change)
         self._publish_if_due()
         if self._parts.clock() - self._saved_s >= self._parts.config.learner.checkpoint_every_s:
             self.save()
@@ -234,7 +243,7 @@ class Learner:
         if not self._replay.num_eligible:
             report.waiting("an episode that can be read and is not too stale")
             return False
-        if self.updates >= self.episodes * learning.updates_per_episode:
+        if self.updates >= self._earned.updates(self.episodes):
             report.waiting(f"new episodes: all {self.episodes} have had their updates")
             return False
         report.doing("training")
@@ -274,7 +283,7 @@ class Learner:
         learning = self._parts.config.learner
         if learning.mode == "sync":
             # Also where a round was too small to earn an update: the workers wait for the next version.
-            learnt = self.updates >= self.episodes * learning.updates_per_episode or not self._replay.num_eligible
+            learnt = self.updates >= self._earned.updates(self.episodes) or not self._replay.num_eligible
             due = self._round.over and learnt
         else:
             late = self._parts.clock() - self._published_s >= self.publish_interval_s()
@@ -337,6 +346,11 @@ class Learner:
         return skipped_counters(self._parts.policy)
 
     @property
+    def updates_per_episode(self) -> float:
+        """What an arrived episode earns at present."""
+        return self._earned.per_episode
+
+    @property
     def idle_ratio(self) -> float:
         """Share of the time in which there was nothing to learn."""
         total = self.idle_s + self.busy_s
@@ -356,6 +370,46 @@ class Learner:
     def replay(self) -> Replay[Episode]:
         """What is sampled from."""
         return self._replay
+
+
+class _Earned:
+    """How many updates the episodes that have arrived are worth; `balance` may change what the next ones are."""
+
+    def __init__(self, config: Config, *, clock: Callable[[], float]) -> None:
+        self._balance = (
+            LearnerBalance(config.balance, updates_per_episode=config.learner.updates_per_episode)
+            if config.balance.enabled
+            else None
+        )
+        self._every_s, self._clock = config.balance.every_s, clock
+        self.per_episode = config.learner.updates_per_episode
+        self._from = (0, 0)
+        """Updates and episodes when `per_episode` was set."""
+        self._looked_s, self._idle_s, self._episodes = clock(), 0.0, 0
+
+    def resume(self, *, updates: int, episodes: int, idle_s: float) -> None:
+        """Go on from a checkpoint: what was earned at another rate has been spent, or is forgotten."""
+        self._idle_s = idle_s
+        if self._balance is not None:
+            self._from, self._episodes = (updates, episodes), episodes
+
+    def updates(self, episodes: int) -> float:
+        """What so many are worth."""
+        updates_before, episodes_before = self._from
+        return updates_before + (episodes - episodes_before) * self.per_episode
+
+    def turn(self, *, updates: int, episodes: int, idle_s: float) -> Change | None:
+        """Look at the load where it is time; what was changed."""
+        spent_s = self._clock() - self._looked_s
+        if self._balance is None or spent_s < self._every_s:
+            return None
+        idle = min(1.0, (idle_s - self._idle_s) / spent_s)
+        load = LearnerLoad(idle=idle, behind=self.updates(episodes) - updates, arrived=episodes - self._episodes)
+        self._looked_s, self._idle_s, self._episodes = self._clock(), idle_s, episodes
+        change = self._balance.turn(load)
+        if change is not None:
+            self._from, self.per_episode = (updates, episodes), change.after
+        return change
 
 
 def _priorities(algorithm: Algorithm, loss: Loss, samples: list[Sample[Episode]]) -> list[float]:

@@ -11,6 +11,7 @@ weights, and for others who need the policy, requests wait until those under way
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -67,6 +68,10 @@ class Batcher:
         self.num_decisions = 0
         self.num_batches = 0
         self._most = batching.batch_size
+        self.batch_wait_s = batching.batch_wait_s
+        """How long a decision may wait for others at present."""
+        self.busy_s = 0.0
+        """Time in which the policy computed."""
         self.num_halved = 0
         """How often a batch ran out of memory (OOM); smaller ones are decided since."""
 
@@ -89,8 +94,8 @@ class Batcher:
             if self._continuous is not None:
                 await self._answer_continuously(self._continuous)
                 continue
-            if len(self._queue) < self._batching.batch_size and self._batching.batch_wait_s:
-                await asyncio.sleep(self._batching.batch_wait_s)
+            if len(self._queue) < self._batching.batch_size and self.batch_wait_s:
+                await asyncio.sleep(self.batch_wait_s)
             self.swap()
             await self._answer(self._take())
             # Let the devices move before the next batch, however many requests there are.
@@ -203,11 +208,18 @@ class Batcher:
 
     async def _with_policy(self, work: Callable[[], T]) -> T:
         if self._aside is None:
-            return work()
+            return self._timed(work)
         self._num_aside += 1
-        call = asyncio.get_running_loop().run_in_executor(self._aside, work)
+        call = asyncio.get_running_loop().run_in_executor(self._aside, self._timed, work)
         call.add_done_callback(self._answered)
         return await asyncio.shield(call)  # who stops waiting does not take the policy away from the thread
+
+    def _timed(self, work: Callable[[], T]) -> T:
+        started_s = time.perf_counter()
+        try:
+            return work()
+        finally:
+            self.busy_s += time.perf_counter() - started_s
 
     def _answered(self, _: asyncio.Future[T]) -> None:
         self._num_aside -= 1

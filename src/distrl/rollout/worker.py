@@ -156,7 +156,8 @@ class Worker:
         self._held_back = ""
         self._version_rate = VersionRate()
         self._walls_s: deque[float] = deque(maxlen=USUAL_EPISODES)
-        self.num_playing = 0
+        self.num_playing = self.most_at_once = 0
+        """Episodes that are under way, and may be; the second is 0 without a limit other than the devices."""
         self.shown = DevicesShown(parts.name, parts.pool, parts.frames, clock=parts.tools.clock)
         """What its devices show, for people."""
 
@@ -298,7 +299,9 @@ class Worker:
             await asyncio.sleep(self._ask_again_s - now_s)
             return []
         version, rounds = self._swap(), self._parts.rounds
-        self._held_back = self._parts.admission.refusal(self._request(version))
+        full = 0 < self.most_at_once <= self._num_underway
+        balanced = f"fewer episodes: {self.most_at_once} at once (balance)" if full else ""
+        self._held_back = balanced or self._parts.admission.refusal(self._request(version))
         granted = [] if self._held_back else rounds.claim(version, count)
         if not granted:
             self._held_back = self._held_back or f"version {version + 1}: {rounds.refusal}"

@@ -10,10 +10,12 @@ import msgspec
 
 from distrl.config.schema import Config
 from distrl.experience.frames import FrameCache
+from distrl.learner.data_parallel import ProcessDied
 from distrl.learner.loop import PUBLISHING, SAVING, Learner, LearnerParts, check_free
 from distrl.pretraining.warm_start import WarmStarter
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import log_notices, make_algorithm, make_frame_cache, make_policy, prepare_torch
+from distrl.runtime.scoring_processes import shared_scoring
 
 METRICS_EVERY_UPDATES = 20
 
@@ -28,20 +30,30 @@ def learn(context: RoleContext) -> None:
         context.log.write("recovered", episodes=recovered)
     frames = make_frame_cache(config, transport) or FrameCache(0)
     _starting(context, "loading the model")
-    parts = LearnerParts(
-        config=config,
-        policy=make_policy(config, frames, learning=True),
-        algorithm=make_algorithm(config),
-        episodes=transport.episodes,
-        weights=transport.weights,
-        checkpoints=transport.checkpoints,
-        report=report,
-        skipped_episode=lambda episode, why: context.log.write("skipped_episode", id=episode, why=why),
-        disagreed=lambda why: context.log.write("disagreement", why=why),
-        collected_s=transport.collected_s,
-    )
+    policy = make_policy(config, frames, learning=True)
+    if config.learner.gpus > 1:
+        _starting(context, f"starting {config.learner.gpus - 1} processes that share its updates")
+    with shared_scoring(config, policy, frames, on_wait=context.heartbeat.beat) as scorer:
+        parts = LearnerParts(
+            config=config,
+            policy=policy,
+            scorer=scorer,
+            algorithm=make_algorithm(config),
+            episodes=transport.episodes,
+            weights=transport.weights,
+            checkpoints=transport.checkpoints,
+            report=report,
+            skipped_episode=lambda episode, why: context.log.write("skipped_episode", id=episode, why=why),
+            disagreed=lambda why: context.log.write("disagreement", why=why),
+            balanced=lambda change: context.log.write("balanced", **msgspec.to_builtins(change)),
+            collected_s=transport.collected_s,
+        )
+        _learn(context, parts, report, frames)
+
+
+def _learn(context: RoleContext, parts: LearnerParts, report: LearnerReporter, frames: FrameCache) -> None:
     log_notices(parts.policy, context.log)
-    if notice := augmentation_notice(config):
+    if notice := augmentation_notice(context.config):
         context.log.write("notice", text=notice)
     learner = Learner(parts)
     report.attach(learner)
@@ -52,7 +64,11 @@ def learn(context: RoleContext) -> None:
         return
     else:
         _warm_start(context, parts, frames, learner)
-    learner.run(context.stopping)
+    try:
+        learner.run(context.stopping)
+    except ProcessDied as error:
+        context.log.write("process_died", why=str(error))
+        raise
     report.flush()
 
 
@@ -190,6 +206,7 @@ class LearnerReporter:
                 "skipped_updates": learner.skipped_updates,
                 "episodes": learner.episodes,
                 "idle": learner.idle_ratio,
+                "updates_per_episode": learner.updates_per_episode,
                 "intake": learner.intake_ratio,
                 "replay/steps": learner.replay.num_steps,
                 "replay/eligible": learner.replay.num_eligible,

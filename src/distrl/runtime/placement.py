@@ -28,12 +28,24 @@ def check_devices(config: Config) -> None:
         from distrl.devices.web.chromium import find_chromium
 
         find_chromium(config.devices.web.chromium)
+    _check_learner_gpus(config)
     # torch is loaded only where there is something to ask
     missing = {key: name for key, name in _places(config).items() if name.startswith("cuda") and not _is_here(name)}
     if missing:
         fix = " ".join(f"--{key} cpu" for key in missing)
         small = ", or configs/pixel-small.toml, which shows the pixel policy at work on a CPU and learns nothing"
         raise _missing(missing, fix + small * (config.policy.kind == "pixel"))
+
+
+def _check_learner_gpus(config: Config) -> None:
+    num, device = config.learner.gpus, config.learner.device
+    if num == 1 or device == "cpu" or num <= (found := _num_gpus()):
+        return
+    raise ConfigError(
+        f"learner.gpus = {num}, and {_build()} sees {found or 'no'} GPU{'s' * (found != 1)} here",
+        expected="that many GPUs in the machine on which the learner runs",
+        fix=f"--learner.gpus {max(1, found)}",
+    )
 
 
 def placement_notices(config: Config) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from distrl.devices.health import UP
+from distrl.rollout.balance import WorkerBalance, WorkerLoad
 from distrl.rollout.worker import Worker, WorkerParts
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import hand_over_left, make_worker_parts, prepare_torch
@@ -31,7 +34,7 @@ async def _collect(context: RoleContext) -> None:
     worker = Worker(parts)
     working = asyncio.create_task(worker.run(), name=context.name)
     left = beside(lambda: hand_over_left(context), name="left-spools")
-    beats = 0
+    beats, balancing = 0, Balancing(context, worker, parts)
     while not working.done():
         await asyncio.wait({working}, timeout=BEAT_S)
         stopping = context.stopping()
@@ -40,6 +43,7 @@ async def _collect(context: RoleContext) -> None:
         else:
             meter = worker.meter
             context.heartbeat.figures.update(busy_s=meter.busy_s(), device_s=meter.device_s())
+            balancing.look()
         _beat(context, worker, parts)
         beats += 1
         if beats % SCREENS_EVERY == 0 and not stopping:  # the last ones stay, for who looks later
@@ -49,6 +53,41 @@ async def _collect(context: RoleContext) -> None:
             context.metrics.write("worker", role=context.name, **figures)
     working.result()
     await _end(left, context)
+
+
+class Balancing:
+    """Measures a worker's load, and moves its settings where `balance` is on."""
+
+    def __init__(self, context: RoleContext, worker: Worker, parts: WorkerParts) -> None:
+        self._context, self._worker, self._parts = context, worker, parts
+        self._config, self._clock = context.config.balance, parts.tools.clock
+        wait_s = parts.batcher.batch_wait_s
+        self._balance = WorkerBalance(self._config, devices=parts.pool.num_in_use, batch_wait_s=wait_s)
+        self._started_s, self._before = self._clock(), self._now()
+
+    def _now(self) -> tuple[float, float, float]:
+        """The time, and for how long the policy and the devices have been at work by then."""
+        return self._clock(), self._parts.batcher.busy_s, self._worker.meter.busy_s()
+
+    def look(self) -> None:
+        """Say how busy the policy is and, every now and then, change what the load asks for."""
+        now_s, deciding_s, busy_s = self._now()
+        self._context.heartbeat.figures["deciding"] = deciding_s / max(1e-9, now_s - self._started_s)
+        spent_s = now_s - self._before[0]
+        if not self._config.enabled or spent_s < self._config.every_s:
+            return
+        episodes, (_, deciding_before_s, busy_before_s) = max(1, self._balance.episodes), self._before
+        load = WorkerLoad(
+            deciding=(deciding_s - deciding_before_s) / spent_s,
+            on_devices=(busy_s - busy_before_s) / spent_s / episodes,
+        )
+        self._before = now_s, deciding_s, busy_s
+        # A worker that has no weights yet, or no devices, is idle for another reason.
+        change = self._balance.turn(load, devices=self._parts.pool.num_in_use) if load.deciding else None
+        if change is not None:
+            self._worker.most_at_once = self._balance.episodes
+            self._parts.batcher.batch_wait_s = self._balance.batch_wait_s
+            self._context.log.write("balanced", **msgspec.to_builtins(change))
 
 
 async def _end(left: asyncio.Future[int], context: RoleContext) -> None:
@@ -98,6 +137,8 @@ def _figures(worker: Worker, parts: WorkerParts) -> dict[str, float]:
         "inexpressible": relabeller.num_inexpressible if relabeller else 0,
         "batch/mean": batcher.num_decisions / max(1, batcher.num_batches),
         "batch/halved": batcher.num_halved,
+        "batch/wait_ms": 1000 * batcher.batch_wait_s,
+        "at_once": worker.most_at_once or parts.pool.num_in_use,
         "version": batcher.version,
         "storing": worker.num_storing,
         "spooled": worker.num_spooled,

@@ -60,7 +60,8 @@ def _resources(config: Config, role: str, gpus: float) -> Resources:
     if role == "learner":
         device = config.learner.device
         wants_gpu = device.startswith("cuda") or (device == "auto" and config.policy.kind != "pointer" and gpus >= 1)
-        return {"CPU": 1.0, **({"GPU": 1.0} if wants_gpu else {})}
+        num = float(config.learner.gpus)
+        return {"CPU": 1.0, "GPU": num} if wants_gpu else {"CPU": num}
     if role == "evaluator":
         return {}  # it runs at a lower priority, beside whatever is there
     found = {"CPU": runtime.worker_cpus, "GPU": runtime.worker_gpus}

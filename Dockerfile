@@ -1,6 +1,8 @@
 # distrl on CPUs; docs/install.md has the commands. TORCH_INDEX: where pip finds torch for CPUs; empty: the default build, with CUDA.
+# EXTRAS: train,ray for the nodes of a Ray cluster (docs/cluster.md).
 FROM python:3.11-slim-bookworm AS build
 ARG TORCH_INDEX=""
+ARG EXTRAS="train"
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/distrl
 ENV PATH="/opt/distrl/bin:$PATH"
@@ -11,7 +13,7 @@ RUN pip install -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} to
 COPY pyproject.toml README.md LICENSE ./
 COPY configs configs
 COPY src src
-RUN pip install -c constraints.txt ".[train]"
+RUN pip install -c constraints.txt ".[${EXTRAS}]"
 
 FROM python:3.11-slim-bookworm
 RUN useradd --create-home --uid 1000 distrl && install -d -o distrl -g distrl /work /work/runs

@@ -63,6 +63,7 @@ class Backward(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     id: int
     gradients: tuple[bytes, ...]
+    """Empty where the loss does not use that score."""
 
 
 class Reduce(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -148,9 +149,9 @@ def from_wire(kind: Any, value: Any) -> Any:
     return torch.from_numpy(array) if kind is Tensor else array
 
 
-def pack_scores(scores: Sequence[Tensor]) -> tuple[bytes, ...]:
-    """Vectors as the bytes of 32-bit floats."""
-    return tuple(one.detach().float().cpu().numpy().tobytes() for one in scores)
+def pack_scores(scores: Sequence[Tensor | None]) -> tuple[bytes, ...]:
+    """Vectors as the bytes of 32-bit floats; empty for None."""
+    return tuple(b"" if one is None else one.detach().float().cpu().numpy().tobytes() for one in scores)
 
 
 def unpack_scores(scores: Sequence[bytes], device: torch.device) -> tuple[Tensor, ...]:
@@ -347,7 +348,7 @@ class _Call:
                 self._policy.nonfinite.skipped += answer.skipped
         return tuple(found)
 
-    def send_back(self, gradients: Sequence[Tensor]) -> None:
+    def send_back(self, gradients: Sequence[Tensor | None]) -> None:
         """Have the others go back through their parts."""
         for number, peer in enumerate(self._peers):
             peer.send(Backward(id=self.id, gradients=pack_scores(gradients[3 * number : 3 * number + 3])))
@@ -385,10 +386,11 @@ class _Received(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, _: Tensor, *scores: Tensor) -> tuple[Tensor, ...]:
         ctx.call = call
+        ctx.set_materialize_grads(False)  # what the loss does not use has no gradient, and neither have its weights
         return tuple(one.clone() for one in scores)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         ctx.call.send_back(gradients)
         return (None, torch.zeros((), device=ctx.call.device), *[None] * len(gradients))
 

@@ -135,7 +135,7 @@ class Scorer:
         pairs = [
             (score, gradient.to(score.dtype))
             for score, gradient in zip(scores, unpack_scores(asked.gradients, self._device), strict=True)
-            if score.requires_grad
+            if score.requires_grad and len(gradient)
         ]
         outputs, given = [score for score, _ in pairs], [gradient for _, gradient in pairs]
         self._gradients = (

@@ -77,6 +77,17 @@ def _check_learner_gpus(config: Config) -> None:
     )
 
 
+def _check_learner_gpus(config: Config) -> None:
+    num, device = config.learner.gpus, config.learner.device
+    if num == 1 or device == "cpu" or num <= (found := _num_gpus()):
+        return
+    raise ConfigError(
+        f"learner.gpus = {num}, and {_build()} sees {found or 'no'} GPU{'s' * (found != 1)} here",
+        expected="that many GPUs in the machine on which the learner runs",
+        fix=f"--learner.gpus {max(1, found)}",
+    )
+
+
 def placement_notices(config: Config) -> list[str]:
     """What the owner of a run should know of where it computes: that "auto" found no GPU for a policy that wants one."""
     keys = [key for key, name in _places(config).items() if name == "auto"]

@@ -261,6 +261,8 @@ class WebConfig(Section, frozen=True):
     """A page that takes longer to load has failed, and the phone is lost."""
     call_s: Seconds = 8.0
     """A browser that takes longer to answer hangs, and the phone is lost."""
+    apps_folder: str = ""
+    """Folder that the apps of the suite webapps are installed in: their programs are run, some for each phone; empty: there are none."""
     phone: PhonePageConfig = PhonePageConfig()
 
 

@@ -18,6 +18,7 @@ from distrl.config.judging import (
     ListConfig,
     MiniWobConfig,
     ModelJudgeConfig,
+    WebAppsConfig,
 )
 from distrl.config.kinds import (
     NO_PERTURBATIONS,
@@ -123,7 +124,7 @@ class RunConfig(Section, frozen=True):
 
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
+    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob and webapps (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
     max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
@@ -131,6 +132,7 @@ class TasksConfig(Section, frozen=True):
     list: ListConfig = ListConfig()
     android_world: AndroidWorldConfig = AndroidWorldConfig()
     miniwob: MiniWobConfig = MiniWobConfig()
+    webapps: WebAppsConfig = WebAppsConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a suite of your own."""
 

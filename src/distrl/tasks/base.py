@@ -12,6 +12,7 @@ from random import Random
 from typing import Protocol, runtime_checkable
 
 from distrl import plugins
+from distrl.config.kinds import Section
 from distrl.config.schema import TasksConfig
 from distrl.errors import TaskError, closest
 from distrl.types import Split, Task, Trajectory
@@ -56,7 +57,8 @@ class RenamesTasks(Protocol):
 
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
-    tables = {"list": tasks.list, "android_world": tasks.android_world, "miniwob": tasks.miniwob}
+    tables: dict[str, Section] = {"list": tasks.list, "android_world": tasks.android_world, "miniwob": tasks.miniwob}
+    tables["webapps"] = tasks.webapps
     made = plugins.make("suites", tasks.suite, tables, tasks.options)
     return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]
 

@@ -17,6 +17,8 @@ class App(Protocol):
     """One app of one phone."""
 
     name: str
+    size: tuple[int, int]
+    """CSS pixels that its pages need; 0: as `devices.web` says."""
     allowed: str
     """The origin that its pages come from; empty: it does not run."""
 

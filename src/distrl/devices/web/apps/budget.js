@@ -57,7 +57,6 @@
       await __actionsForMenu.createBudget({testMode: false});
       globalThis.__distrl_budget = true;
     }
-    __actionsForMenu.collapseModals();
     __actionsForMenu.closeModal();
     await clear();
     const kept = await restore_categories(tables.categories || {});
@@ -74,6 +73,8 @@
     }
     __navigate("/accounts");
     __navigate("/budget");
+    const shows = () => kept.every((each) => document.body.innerText.includes(each.name));
+    for (let turn = 0; turn < 300 && !shows(); turn += 1) await new Promise((done) => setTimeout(done, 50));
     scrollTo(0, 0);
     return true;
   };

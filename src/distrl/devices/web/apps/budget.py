@@ -27,7 +27,7 @@ READY_S, CALL_S, POLL_S = 90.0, 120.0, 0.1
 class Budget:
     """The budget of one phone."""
 
-    name = "budget"
+    name, size = "budget", (0, 0)
 
     def __init__(self, folder: Path, phone: str) -> None:
         self._site, self._phone = FolderSite(package_folder(folder, self.name) / "build", headers=ISOLATED), phone

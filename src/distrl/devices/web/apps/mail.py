@@ -13,7 +13,7 @@ from pathlib import Path
 
 from distrl.devices.web.apps.base import Tables
 from distrl.devices.web.apps.packages import NODE, package_folder
-from distrl.devices.web.apps.server import CALL_S, POLL_S, Server
+from distrl.devices.web.apps.server import CALL_S, POLL_S, Server, same_ports
 from distrl.devices.web.tab import Tab
 from distrl.errors import DeviceLost, LossCause
 from distrl.types import Value
@@ -26,7 +26,7 @@ ARRIVED_S = 30.0
 class Mail:
     """The mail catcher of one phone."""
 
-    name = "mail"
+    name, size = "mail", (600, 900)
 
     def __init__(self, folder: Path, phone: str) -> None:
         self._program, self._phone = package_folder(folder, self.name) / "bin" / "maildev", phone
@@ -44,9 +44,10 @@ class Mail:
 
     async def serve(self) -> None:
         """Start it on two free ports, for pages and for mail."""
+        choose = same_ports(self._server)
         await self.close()
         name = f"mail of {self._phone}"
-        self._server = await Server.start(name, self._words, num_ports=2, says="webapp running at")
+        self._server = await Server.start(name, self._words, num_ports=2, says="webapp running at", choose=choose)
 
     def _words(self, folder: Path, ports: tuple[int, ...]) -> list[str]:
         local = ["--ip", "127.0.0.1", "--web-ip", "127.0.0.1", "--web", str(ports[0]), "--smtp", str(ports[1])]

@@ -95,7 +95,8 @@ class AppPhone(WebDevice):
             raise TaskError(f"{self.name} has no app {task.setup.app!r}", expected=", ".join(self._apps))
         await self._serve()
         self._app_page = AppPage(app, tables_of(task.setup.records))
-        await self.start(WebSetup(url=f"{app.allowed}/"))
+        width, height = app.size
+        await self.start(WebSetup(url=f"{app.allowed}/", width=width, height=height))
 
     async def perform(self, action: Action) -> Performed:
         """As any Chromium phone, while the app runs."""

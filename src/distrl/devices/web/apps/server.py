@@ -15,7 +15,6 @@ import signal
 import socket
 import sys
 import tempfile
-import urllib.parse
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -190,6 +189,7 @@ class Server:
                 self._guardian.kill()
 
 
-def quoted(text: str) -> str:
-    """As a part of a path."""
-    return urllib.parse.quote(text, safe="")
+def same_ports(server: Server | None) -> Callable[[int], tuple[int, ...]]:
+    """Chooses the ports of a server that is started again, and free ones where they are taken meanwhile."""
+    first = [server.ports] if server is not None else []
+    return lambda count: first.pop() if first else free_ports(count)

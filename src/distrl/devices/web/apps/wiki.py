@@ -1,6 +1,6 @@
 """TiddlyWiki's own server: notes are set up in its page, which saves them, and its REST interface tells what was saved.
 
-Table `notes`, by title: `text` and `tags`. Table `settings`: whatever else of its own was changed, by title. Drafts are not saved notes.
+Table `notes`, by title: `text` and `tags`. Drafts, and notes of the system, are none.
 """
 
 from __future__ import annotations
@@ -11,25 +11,21 @@ from pathlib import Path
 
 from distrl.devices.web.apps.base import Record, Tables
 from distrl.devices.web.apps.packages import NODE, package_folder
-from distrl.devices.web.apps.server import POLL_S, Server, quoted
+from distrl.devices.web.apps.server import POLL_S, Server, same_ports
 from distrl.devices.web.tab import Tab, Thrown, origin_of
 from distrl.errors import DeviceLost, LossCause
 
-TABLE, SETTINGS = "notes", "settings"
+TABLE = "notes"
 FIRST = "Welcome"
 """The note that is open at the start."""
 BASE = {
-    "$:/config/Server/AllowAllExternalFilters": "yes",
     "$:/DefaultTiddlers": FIRST,
     "$:/SiteTitle": "Notebook",
     "$:/SiteSubtitle": "notes of one person",
     FIRST: "These are your notes.",
 }
 INFO = {"plugins": ["tiddlywiki/tiddlyweb", "tiddlywiki/filesystem"], "themes": ["tiddlywiki/vanilla", "tiddlywiki/snowwhite"]}
-PASSING = ("$:/StoryList", "$:/HistoryList", "$:/state/", "$:/temp/", "$:/status/", "$:/Import")
-"""Beginnings of titles that say which note is open, and the like."""
-LIST = f"/recipes/default/tiddlers.json?filter={quoted('[all[tiddlers]!has[plugin-type]]')}&exclude=revision"
-WRITES = {"X-Requested-With": "TiddlyWiki"}
+LIST = "/recipes/default/tiddlers.json?exclude=revision"
 SAVED_S = 30.0
 SAVED = "!globalThis.$tw || !$tw.syncer || !$tw.syncer.isDirty()"
 SET_UP = """
@@ -41,7 +37,7 @@ SET_UP = """
     const now = $tw.wiki.getTiddler(title);
     if (title !== "$:/StoryList" && (!now || !now.isEqual(tiddler, ["created", "modified", "bag", "revision"]))) $tw.wiki.addTiddler(tiddler);
   }
-  for (const [title, fields] of Object.entries(notes)) $tw.wiki.addTiddler({title, ...fields});
+  for (const [title, fields] of Object.entries(notes)) $tw.wiki.addTiddler({title, modified: "20260105120000000", created: "20260105120000000", ...fields});
   $tw.wiki.addTiddler({title: "$:/StoryList", text: "", list: [base]});
   scrollTo(0, 0);
   return true;
@@ -52,7 +48,7 @@ SET_UP = """
 class Wiki:
     """The wiki of one phone."""
 
-    name = "wiki"
+    name, size = "wiki", (0, 0)
 
     def __init__(self, folder: Path, phone: str) -> None:
         self._program, self._phone = package_folder(folder, self.name) / "tiddlywiki.js", phone
@@ -70,8 +66,9 @@ class Wiki:
 
     async def serve(self) -> None:
         """Start it with the notes that it always has."""
+        choose = same_ports(self._server)
         await self.close()
-        self._server = await Server.start(f"wiki of {self._phone}", self._words, says="Serving on")
+        self._server = await Server.start(f"wiki of {self._phone}", self._words, says="Serving on", choose=choose)
 
     def _words(self, folder: Path, ports: tuple[int, ...]) -> list[str]:
         notes = folder / "wiki" / "tiddlers"
@@ -98,35 +95,21 @@ class Wiki:
         await tab.go(f"{self.allowed}/")
 
     async def rebuild(self, tab: Tab) -> None:
-        """Delete all notes where they are kept, write those that are always there, and leave the page."""
-        server = self._running()
-        held = {str(each["title"]) for each in await server.ask("GET", LIST)}
-        for title in held - BASE.keys():
-            await server.ask("DELETE", f"/bags/default/tiddlers/{quoted(title)}", headers=WRITES)
-        for title, text in BASE.items():
-            path = f"/recipes/default/tiddlers/{quoted(title)}"
-            await server.ask("PUT", path, {"title": title, "text": text}, headers=WRITES)
-        await tab.go(f"{server.origin}/status")
-        await tab.forget(server.origin)
-        await tab.go(f"{server.origin}/")
+        """Start it anew in an empty folder, and load its page."""
+        await self.serve()
+        await tab.forget(self.allowed)
+        await tab.go(f"{self.allowed}/")
 
     async def read(self, tab: Tab) -> Tables:
         """What it has saved, once the page has nothing left to save."""
         server = self._running()
         await self._until_saved(tab)
         notes: dict[str, Record] = {}
-        settings: dict[str, Record] = {}
         for each in await server.ask("GET", LIST):
-            title = str(each["title"])
-            if title.startswith(PASSING) or "draft.of" in each or BASE.get(title) == each.get("text", ""):
-                continue
-            text = str(each.get("text", ""))
-            if title.startswith("$:/"):
-                settings[title] = {"text": text}
-            else:
+            title, text = str(each["title"]), str(each.get("text", ""))
+            if "draft.of" not in each and (title, text) != (FIRST, BASE[FIRST]):
                 notes[title] = {"text": text, "tags": str(each.get("tags", ""))}
-        gone = BASE.keys() - {str(each["title"]) for each in await server.ask("GET", LIST)}
-        return {TABLE: notes, SETTINGS: settings | {title: {"gone": True} for title in gone}}
+        return {TABLE: notes}
 
     async def _until_saved(self, tab: Tab) -> None:
         loop = asyncio.get_running_loop()

@@ -218,7 +218,7 @@ async def _budget_rename(hand: Hand, task: Task) -> str:
     await hand.tap(category, kind="Button")
     await hand.find("Edit notes")
     await hand.tap(category, kind="TextView")
-    await hand.find(category, kind="EditText")
+    await hand.tap(category, kind="EditText")
     await hand.type(name)
     await hand.enter()
     return ""

@@ -34,6 +34,10 @@ def check_devices(config: Config) -> None:
         from distrl.devices.web.chromium import find_chromium
 
         find_chromium(config.devices.web.chromium)
+        if config.tasks.suite == "webapps" or config.devices.web.apps_folder:
+            from distrl.devices.web.apps.packages import check_packages
+
+            check_packages(config.devices.web.apps_folder)
     # torch is loaded only where there is something to ask
     missing = {key: name for key, name in _places(config).items() if name.startswith("cuda") and not _is_here(name)}
     if missing:

@@ -32,7 +32,13 @@ from distrl.types import (
     Verdict,
 )
 
-JUDGES: dict[type, str] = {SimCheck: "sim", RewardCheck: "reward", AndroidCheck: "android", AppCheck: "app", ModelCheck: "model"}
+JUDGES: dict[type, str] = {
+    SimCheck: "sim",
+    RewardCheck: "reward",
+    AndroidCheck: "android",
+    AppCheck: "app",
+    ModelCheck: "model",
+}
 """The built-in judge of each check."""
 READ_ALL = ("auto", "model", "ensemble")
 """Built-in judges that are given the whole section `[judge]`."""

@@ -14,7 +14,18 @@ from distrl.tasks.judges import Attempt, AutoJudge
 from distrl.tasks.webapps.suite import WebAppsSuite
 from distrl.tasks.webapps.templates import TEMPLATES
 from distrl.types import (
-    AppCheck, AppEnd, AppSetup, Change, Ending, EndState, Finish, Put, Task, Value, Verdict, Want,
+    AppCheck,
+    AppEnd,
+    AppSetup,
+    Change,
+    Ending,
+    EndState,
+    Finish,
+    Put,
+    Task,
+    Value,
+    Verdict,
+    Want,
 )  # fmt: skip
 
 SMALL = WebAppsConfig(train_seeds=20, test_seeds=5)
@@ -47,7 +58,9 @@ def test_no_task_is_solved_at_its_start() -> None:
             if want.absent:
                 assert record is not None, task.instruction
             else:
-                assert record is None or any(record[name] != value for name, value in want.fields.items()), task.instruction
+                assert record is None or any(record[name] != value for name, value in want.fields.items()), (
+                    task.instruction
+                )
 
 
 def test_templates_are_chosen_by_name_or_app() -> None:
@@ -63,7 +76,13 @@ def test_templates_are_chosen_by_name_or_app() -> None:
 
 def judged(check: AppCheck, changes: tuple[Change, ...], claim: Finish | None = Finish()) -> Verdict:  # noqa: B008
     task = Task(
-        id="webapps/test/0", suite="webapps", template="t", split="test", instruction="i", setup=AppSetup(app="mail"), check=check
+        id="webapps/test/0",
+        suite="webapps",
+        template="t",
+        split="test",
+        instruction="i",
+        setup=AppSetup(app="mail"),
+        check=check,
     )
     end = EndState(claim=claim, device=AppEnd(changes=changes))
     return asyncio.run(AutoJudge().judge(Attempt(task=task, end=end, ending=Ending.FINISHED)))
@@ -96,7 +115,9 @@ def test_what_else_changed_makes_a_failure_with_its_reason() -> None:
 def test_reading_counts_where_the_task_is_about_it() -> None:
     check = AppCheck(wants=(Want(table="messages", id="a", fields={"read": True}),))
     assert judged(check, (change("a", UNREAD, READ),)).success
-    assert judged(check, (change("a", UNREAD, READ), change("b", UNREAD, READ))).side_effects == ("messages/b.read changed",)
+    assert judged(check, (change("a", UNREAD, READ), change("b", UNREAD, READ))).side_effects == (
+        "messages/b.read changed",
+    )
 
 
 def test_what_is_missing_is_named_and_no_claim_is_no_success() -> None:

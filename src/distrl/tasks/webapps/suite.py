@@ -29,7 +29,9 @@ class WebAppsSuite:
         known = {*TEMPLATES, *(name.partition(".")[0] for name in TEMPLATES)}
         for name in sorted(chosen - known):
             raise TaskError(
-                f"webapps has no template {name!r}", expected=closest(name, sorted(known)), fix="mend tasks.webapps.templates"
+                f"webapps has no template {name!r}",
+                expected=closest(name, sorted(known)),
+                fix="mend tasks.webapps.templates",
             )
         self.templates = [name for name in TEMPLATES if not chosen or chosen & {name, name.partition(".")[0]}]
         """Those that are played."""
@@ -58,7 +60,7 @@ class WebAppsSuite:
 def draw(template: str, split: Split, turn: int) -> Drawn:
     """Instance number `turn` of a template in a split, always the same."""
     for attempt in range(MOST_DRAWS):
-        drawn = TEMPLATES[template](Random(f"{template}/{split}/{turn}/{attempt}"))  # noqa: S311
+        drawn = TEMPLATES[template](Random(f"{template}/{split}/{turn}/{attempt}"))
         if split_of(drawn.instruction) == split:
             return drawn
     raise TaskError(f"{template} has no instance in the {split} split", fix="give it more names to draw from")

@@ -31,7 +31,18 @@ SENDERS = ("amina", "bruno", "clara", "dmitri", "elif", "farid", "greta", "hugo"
 BANKS = tuple(
     f"{name.title()} {kind}"
     for name in SENDERS
-    for kind in ("checking", "savings", "cash", "travel", "rainy day", "rent", "pocket money", "gifts", "emergency", "car")
+    for kind in (
+        "checking",
+        "savings",
+        "cash",
+        "travel",
+        "rainy day",
+        "rent",
+        "pocket money",
+        "gifts",
+        "emergency",
+        "car",
+    )
 )
 CATEGORIES: dict[str, Value] = {
     "Food": "Usual Expenses", "General": "Usual Expenses", "Bills": "Usual Expenses", "Bills (Flexible)": "Usual Expenses",

@@ -71,10 +71,12 @@
       await $send("api/transactions-add", {accountId: ids[each.account], transactions: [
         {id, date: today, amount: each.amount, payee_name: each.payee, category, notes: each.notes}]});
     }
-    __navigate("/accounts");
-    __navigate("/budget");
-    const shows = () => kept.every((each) => document.body.innerText.includes(each.name));
-    for (let turn = 0; turn < 300 && !shows(); turn += 1) await new Promise((done) => setTimeout(done, 50));
+    const shows = () => location.pathname === "/budget" && kept.every((each) => document.body.innerText.includes(each.name));
+    for (let turn = 0; turn < 600 && !shows(); turn += 1) {
+      if (turn % 20 === 0) __navigate("/budget");  // it goes nowhere while it is still coming from elsewhere
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    if (!shows()) throw new Error(`it shows ${location.pathname} and not its categories`);
     scrollTo(0, 0);
     return true;
   };

@@ -147,4 +147,3 @@ class AppPhone(WebDevice):
 def make_apps(folder: Path, phone: str) -> list[App]:
     """The apps of one phone; none of them runs yet."""
     return [Budget(folder, phone), Mail(folder, phone), Wiki(folder, phone)]
-

@@ -170,7 +170,9 @@ class Server:
             return json.loads(text) if text[:1] in (b"{", b"[", b'"') else None
         except (OSError, http.client.HTTPException, ValueError) as error:
             # The app is gone or broken, and nothing of it is held against who used it.
-            raise DeviceLost(f"{self.name} does not answer {method} {path[:80]}: {error}", cause=LossCause.SERVER) from None
+            raise DeviceLost(
+                f"{self.name} does not answer {method} {path[:80]}: {error}", cause=LossCause.SERVER
+            ) from None
         finally:
             connection.close()
 

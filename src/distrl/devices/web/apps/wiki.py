@@ -24,7 +24,10 @@ BASE = {
     "$:/SiteSubtitle": "notes of one person",
     FIRST: "These are your notes.",
 }
-INFO = {"plugins": ["tiddlywiki/tiddlyweb", "tiddlywiki/filesystem"], "themes": ["tiddlywiki/vanilla", "tiddlywiki/snowwhite"]}
+INFO = {
+    "plugins": ["tiddlywiki/tiddlyweb", "tiddlywiki/filesystem"],
+    "themes": ["tiddlywiki/vanilla", "tiddlywiki/snowwhite"],
+}
 LIST = "/recipes/default/tiddlers.json?exclude=revision"
 SAVED_S = 30.0
 SAVED = "!globalThis.$tw || !$tw.syncer || !$tw.syncer.isDirty()"
@@ -116,7 +119,9 @@ class Wiki:
         until_s = loop.time() + SAVED_S
         while not await tab.evaluate(SAVED, bool):
             if loop.time() > until_s:
-                raise DeviceLost(f"the page of wiki of {self._phone} did not save within {SAVED_S:g} s", cause=LossCause.LATE)
+                raise DeviceLost(
+                    f"the page of wiki of {self._phone} did not save within {SAVED_S:g} s", cause=LossCause.LATE
+                )
             await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ from distrl.tasks.judges import Attempt, AutoJudge, judge_attempt
 from distrl.tasks.webapps.suite import WebAppsSuite
 from distrl.tasks.webapps.templates import TEMPLATES
 from distrl.types import AppEnd, Ending, EndState, Finish, Task, Verdict, Wait
-from support.webapps import HANDS, apps_folder, play
+from support.webapps import HANDS, Hand, apps_folder, play
 from support.webs import is_running, needs_chromium
 
 pytestmark = needs_chromium
@@ -100,23 +100,18 @@ def test_a_reset_brings_back_exactly_what_a_task_begins_with_and_undoes_all_that
     run(work)
 
 
-def test_what_nobody_asked_for_is_a_side_effect() -> None:
+def test_what_nobody_asked_for_is_a_side_effect_and_a_failure() -> None:
     async def work() -> None:
         async with phones() as (device,):
-            await device.reset(first_of("mail.open"))
-            await play(device, first_of("mail.open"))
-            other = first_of("mail.read_all")  # opened by hand instead of marking: the wrong goal on the right data
-            await device.reset(other)
-            done = await play(device, other)
-            wanted = first_of("mail.delete")
-            await device.reset(wanted)
-            from support.webapps import Hand
-
-            await Hand(device).tap("Delete all emails")
-            await Hand(device).tap("Delete all emails")
-            found = await verdict(device, wanted, done)
-            assert found.outcome == "failure"
-            assert any("is gone" in effect for effect in found.side_effects), found
+            task = first_of("mail.delete")
+            await device.reset(task)
+            hand = Hand(device)
+            await hand.tap("Delete all emails")
+            await hand.tap("Delete all emails")  # the second tap is its question whether that is meant
+            found = await verdict(device, task, Finish())
+            assert (found.outcome, found.progress) == ("failure", 1.0), found
+            assert len(found.side_effects) == 4
+            assert all(effect.endswith("is gone") for effect in found.side_effects)
 
     run(work)
 

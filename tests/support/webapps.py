@@ -62,34 +62,34 @@ class Hand:
     """Plays by what the screen shows."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
+        self.device = device
 
     async def find(self, text: str, *, kind: str = "", place: int = 0) -> UiElement:
         """The element that says this, once there is one."""
         capture = Capture()
         for _ in range(LOOKS):
-            capture = await self._device.capture(screenshot=False)
+            capture = await self.device.capture(screenshot=False)
             for said in (_says, _begins):
                 found = [each for each in capture.elements if said(each, text) and kind in ("", each.class_name)]
                 if len(found) > place:
                     return found[place]
-            await self._device.perform(Wait())
+            await self.device.perform(Wait())
         raise AssertionError((text, [(each.class_name, each.text, each.description) for each in capture.elements]))
 
     async def tap(self, text: str, *, kind: str = "", place: int = 0) -> None:
         """Tap what says this."""
         element = await self.find(text, kind=kind, place=place)
-        performed = await self._device.perform(Tap(*element.bounds.centre))
+        performed = await self.device.perform(Tap(*element.bounds.centre))
         assert performed.valid, performed.why
 
     async def type(self, text: str) -> None:
         """Type into the field that has the focus."""
-        performed = await self._device.perform(TypeText(text))
+        performed = await self.device.perform(TypeText(text))
         assert performed.valid, performed.why
 
     async def enter(self) -> None:
         """Press enter."""
-        assert (await self._device.perform(Press("enter"))).valid
+        assert (await self.device.perform(Press("enter"))).valid
 
 
 def _says(element: UiElement, text: str) -> bool:
@@ -130,7 +130,7 @@ async def _wiki_delete(hand: Hand, task: Task) -> str:
 
 async def _wiki_question(hand: Hand, task: Task) -> str:
     await _open_note(hand, _quoted(task)[0])
-    capture = await hand._device.capture(screenshot=False)
+    capture = await hand.device.capture(screenshot=False)
     shown = [each.text for each in capture.elements if "the number is" in each.text]
     return shown[0].split()[-1]
 
@@ -171,10 +171,10 @@ async def _mail_open(hand: Hand, task: Task) -> str:
 async def _mail_question(hand: Hand, task: Task) -> str:
     await _mail_open(hand, task)
     for _ in range(LOOKS):
-        capture = await hand._device.capture(screenshot=False)
+        capture = await hand.device.capture(screenshot=False)
         if shown := [each.text for each in capture.elements if "the code is" in each.text]:
             return shown[0].split()[-1]
-        await hand._device.perform(Wait())
+        await hand.device.perform(Wait())
     raise AssertionError("the message is not shown")
 
 
@@ -210,7 +210,12 @@ async def _budget_amount(hand: Hand, task: Task) -> str:
 async def _budget_question(hand: Hand, task: Task) -> str:
     await hand.tap("Accounts", kind="Link")
     name = _quoted(task)[0]
-    return (await hand.find(name)).text.removeprefix(name).strip()
+    for _ in range(LOOKS):
+        shown = (await hand.find(name)).text.removeprefix(name).strip()
+        if shown != "0.00":  # what it shows until its database has answered
+            return shown
+        await hand.device.perform(Wait())
+    raise AssertionError(f"{name} stays at 0.00")
 
 
 async def _budget_rename(hand: Hand, task: Task) -> str:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from distrl.config.schema import WebConfig
@@ -23,10 +24,24 @@ from distrl.devices.web.apps.phone import AppPhone
 from distrl.devices.web.apps.server import Server, free_ports
 from distrl.devices.web.fleet import make_devices
 from distrl.errors import ConfigError, DeviceLost, LossCause
+from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode, with_verdict
 from distrl.tasks.judges import Attempt, AutoJudge, judge_attempt
 from distrl.tasks.webapps.suite import WebAppsSuite
 from distrl.tasks.webapps.templates import TEMPLATES
-from distrl.types import AppEnd, Ending, EndState, Finish, Task, Verdict, Wait
+from distrl.types import (
+    Action,
+    AppEnd,
+    Decision,
+    Ending,
+    EndState,
+    Finish,
+    Observation,
+    Tap,
+    Task,
+    Trajectory,
+    Verdict,
+    Wait,
+)
 from support.webapps import HANDS, Hand, apps_folder, play
 from support.webs import is_running, needs_chromium
 
@@ -112,6 +127,30 @@ def test_what_nobody_asked_for_is_a_side_effect_and_a_failure() -> None:
             assert (found.outcome, found.progress) == ("failure", 1.0), found
             assert len(found.side_effects) == 4
             assert all(effect.endswith("is gone") for effect in found.side_effects)
+
+    run(work)
+
+
+def test_an_episode_of_the_usual_loop_ends_with_the_apps_own_data_and_can_be_kept() -> None:
+    task, seen_before = first_of("mail.read_all"), []
+
+    async def decide(seen: Observation) -> tuple[Decision, int]:
+        action: Action = Finish()
+        if not seen_before:
+            mark = next(each for each in seen.elements if each.description == "Mark all emails as read")
+            action = Tap(*mark.bounds.centre)
+        seen_before.append(seen)
+        return Decision(action=action, choice=(), logp=0.0, entropy=0.0, value=0.0), 0
+
+    async def work() -> None:
+        async with phones() as (device,):
+            tools = EpisodeTools(decide=decide, clock=asyncio.get_running_loop().time)
+            played = await run_episode("e", device, task, tools, EpisodeLimits(history=4, repeat_penalty=0.0))
+            assert played.trajectory is not None
+            found = await judge_attempt(AutoJudge(), attempt_of(played.trajectory), deadline_s=60)
+            assert found.success, found
+            kept = with_verdict(played.trajectory, found)
+            assert msgspec.json.decode(msgspec.json.encode(kept), type=Trajectory) == kept
 
     run(work)
 

@@ -43,6 +43,7 @@ SET_UP = """
   for (const [title, fields] of Object.entries(notes)) $tw.wiki.addTiddler({title, modified: "20260105120000000", created: "20260105120000000", ...fields});
   $tw.wiki.addTiddler({title: "$:/StoryList", text: "", list: [base]});
   scrollTo(0, 0);
+  await new Promise((done) => setTimeout(done, 50));  // what is to be saved is noted a moment later
   return true;
 })
 """

@@ -132,7 +132,8 @@ def test_what_nobody_asked_for_is_a_side_effect_and_a_failure() -> None:
 
 
 def test_an_episode_of_the_usual_loop_ends_with_the_apps_own_data_and_can_be_kept() -> None:
-    task, seen_before = first_of("mail.read_all"), []
+    task = first_of("mail.read_all")
+    seen_before: list[Observation] = []
 
     async def decide(seen: Observation) -> tuple[Decision, int]:
         action: Action = Finish()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from distrl.config.schema import TasksConfig, WebAppsConfig
-from distrl.devices.web.apps.base import changes_between, tables_of
+from distrl.devices.web.apps.base import Tables, changes_between, tables_of
 from distrl.errors import TaskError
 from distrl.tasks.base import SPLITS, find_suite, find_task, refuse_overlap, tasks_of
 from distrl.tasks.judges import Attempt, AutoJudge
@@ -140,7 +140,7 @@ def test_an_answer_is_compared_and_something_new_has_to_be_new() -> None:
 
 def test_changes_are_records_that_came_went_or_differ() -> None:
     before = tables_of((Put(table="t", id="a", fields={"x": 1}), Put(table="t", id="b", fields={"x": 2})))
-    after = {"t": {"b": {"x": 3}, "c": {"x": 4}}, "empty": {}}
+    after: Tables = {"t": {"b": {"x": 3}, "c": {"x": 4}}, "empty": {}}
     found = changes_between(before, after)
     assert [(each.id, each.before, each.after) for each in found] == [
         ("a", {"x": 1}, None), ("b", {"x": 2}, {"x": 3}), ("c", None, {"x": 4}),

@@ -96,7 +96,7 @@ def _side_effects(wants: tuple[Want, ...], found: dict[int, Change], changes: tu
                 yield f"{change.table}/{change.id} {'was made' if change.before is None else 'is gone'}"
             continue
         changed = {name for name, value in change.after.items() if change.before.get(name) != value}
-        for name in sorted(changed - (want.fields.keys() if want else set())):
+        for name in sorted(changed - (set(want.fields) if want else set[str]())):
             if (change.table, name) not in INCIDENTAL or (change.table, name) in wanted:
                 yield f"{change.table}/{change.id}.{name} changed"
 

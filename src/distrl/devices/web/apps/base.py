@@ -19,8 +19,10 @@ class App(Protocol):
     name: str
     size: tuple[int, int]
     """CSS pixels that its pages need; 0: as `devices.web` says."""
-    allowed: str
-    """The origin that its pages come from; empty: it does not run."""
+
+    @property
+    def allowed(self) -> str:
+        """The origin that its pages come from; empty: it does not run."""
 
     @property
     def alive(self) -> bool:

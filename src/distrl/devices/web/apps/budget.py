@@ -10,6 +10,7 @@ import asyncio
 import json
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
 from distrl.devices.web.apps.base import Tables
 from distrl.devices.web.apps.packages import package_folder
@@ -21,6 +22,7 @@ SCRIPT = resources.files("distrl.devices.web.apps").joinpath("budget.js").read_t
 ISOLATED = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 """Its database needs memory that threads share, which browsers give to such pages alone."""
 READY = "typeof $send === 'function' && typeof __actionsForMenu === 'object' && typeof __navigate === 'function' && !!document.querySelector('button')"
+T = TypeVar("T")
 READY_S, CALL_S, POLL_S = 90.0, 120.0, 0.1
 
 
@@ -80,7 +82,7 @@ class Budget:
                 raise DeviceLost(f"budget of {self._phone} did not come up within {READY_S:g} s", cause=LossCause.LATE)
             await asyncio.sleep(POLL_S)
 
-    async def _call(self, tab: Tab, expression: str, kind: type) -> Tables:
+    async def _call(self, tab: Tab, expression: str, kind: type[T]) -> T:
         try:
             return await tab.evaluate(expression, kind, deadline_s=CALL_S)
         except Thrown as error:

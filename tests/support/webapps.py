@@ -157,7 +157,7 @@ async def _wiki_tag(hand: Hand, task: Task) -> str:
 
 
 async def _mail_delete(hand: Hand, task: Task) -> str:
-    await hand.tap(_quoted(task)[0], kind="Link")
+    await _mail_open(hand, task)  # until then, what begins with Delete is what deletes all
     await hand.tap("Delete", kind="Link")
     return ""
 

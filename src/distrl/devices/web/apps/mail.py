@@ -21,6 +21,10 @@ from distrl.types import Value
 TO = "me@phone.test"
 TABLE = "messages"
 ARRIVED_S = 30.0
+ASKED = (
+    "((page) => !page || page.get('$http').pendingRequests.length === 0)"
+    "(globalThis.angular && angular.element(document.documentElement).injector())"
+)
 
 
 class Mail:
@@ -71,7 +75,8 @@ class Mail:
         await self.serve()
 
     async def read(self, tab: Tab) -> Tables:
-        """What it holds now; a change is there as soon as the page has asked for it."""
+        """What it holds, once its page waits for no answer."""
+        await self._until_asked(tab)
         found: dict[str, dict[str, Value]] = {}
         for message in await self._running().ask("GET", "/email"):
             fields = {
@@ -81,6 +86,14 @@ class Mail:
             }
             found[str(message["subject"])] = fields
         return {TABLE: found}
+
+    async def _until_asked(self, tab: Tab) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + ARRIVED_S
+        while not await tab.evaluate(ASKED, bool):
+            if loop.time() > until_s:
+                raise DeviceLost(f"mail of {self._phone} left its page without an answer", cause=LossCause.LATE)
+            await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         """End it."""

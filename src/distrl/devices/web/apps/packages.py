@@ -20,7 +20,7 @@ NEED_NODE = ("mail", "wiki")
 def install_command(folder: str) -> str:
     """What the user runs once."""
     named = " ".join(f"{package}@{version}" for package, version in VERSIONS.items())
-    return f"npm install --prefix {folder or 'FOLDER'} --ignore-scripts {named}"
+    return f"npm install --prefix {folder or 'FOLDER'} --ignore-scripts --legacy-peer-deps {named}"
 
 
 def check_packages(folder: str) -> Path:

@@ -36,7 +36,7 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
     "devices": {
         "android": "distrl.devices.android.device:make_devices",
         "sim": "distrl.devices.sim.device:make_devices",
-        "web": "distrl.devices.web.device:make_devices",
+        "web": "distrl.devices.web.fleet:make_devices",
     },
     "suites": {
         "android_world": "distrl.tasks.android_world:AndroidWorldSuite",
@@ -47,9 +47,11 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",
         "sim-general": "distrl.tasks.sim.suites:sim_general",
         "sim-shopping": "distrl.tasks.sim.suites:sim_shopping",
+        "webapps": "distrl.tasks.webapps.suite:WebAppsSuite",
     },
     "judges": {
         "android": "distrl.tasks.android:AndroidJudge",
+        "app": "distrl.tasks.webapps.judge:AppJudge",
         "auto": "distrl.tasks.judges:AutoJudge",
         "ensemble": "distrl.tasks.ensemble:EnsembleJudge",
         "model": "distrl.tasks.model_judge:ModelJudge",

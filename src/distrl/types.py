@@ -238,15 +238,22 @@ class WebSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     """Size of the screen in CSS pixels; 0: as `devices.web` says."""
 
 
+class AppSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="app"):
+    """How a web app on a Chromium phone begins: with these records and nothing else."""
+
+    app: Literal["budget", "mail", "wiki"]
+    records: tuple[Put, ...] = ()
+
+
 class CustomSetup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data that a device of your own understands."""
 
     values: dict[str, Any] = {}
 
 
-Setup = SimSetup | AndroidSetup | WebSetup | CustomSetup
+Setup = SimSetup | AndroidSetup | WebSetup | AppSetup | CustomSetup
 """How the device is brought to the start of a task. `SimSetup` is for simulated phones, `AndroidSetup` for real ones, `WebSetup`
-for Chromium phones."""
+and `AppSetup` for Chromium phones."""
 
 
 class SimCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sim"):
@@ -291,6 +298,18 @@ class AndroidCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             raise nothing_to_check("an AndroidCheck without settings, packages, files, rows and activity")
 
 
+class AppCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="app"):
+    """What must have come about in the data of a web app when the agent says that it is done, and nothing else with it."""
+
+    wants: tuple[Want, ...] = ()
+    answer: str = ""
+    """What the agent has to say; empty: nothing is asked."""
+
+    def __post_init__(self) -> None:
+        if not (self.wants or self.answer):
+            raise nothing_to_check("an AppCheck without wants and answer")
+
+
 class ModelCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="model"):
     """A vision-language model says from the last screens whether the instruction was carried out."""
 
@@ -308,7 +327,7 @@ class CustomCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise nothing_to_check("a CustomCheck without values")
 
 
-Check = SimCheck | RewardCheck | AndroidCheck | ModelCheck | CustomCheck
+Check = SimCheck | RewardCheck | AndroidCheck | AppCheck | ModelCheck | CustomCheck
 """How the outcome of a task is judged. Something to check is always there: nothing would make every claim a success."""
 
 
@@ -422,13 +441,20 @@ class WebEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     """Other training tasks that this end fulfils and its start did not, the most demanding first."""
 
 
+class AppEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="app"):
+    """How a web app was left: what changed in its data since the start of the task, and the page that it showed."""
+
+    changes: tuple[Change, ...] = ()
+    url: str = ""
+
+
 class CustomEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="custom"):
     """Plain data with which a device of your own describes how it was left."""
 
     values: dict[str, Any] = {}
 
 
-DeviceEnd = SimEnd | AndroidEnd | WebEnd | CustomEnd
+DeviceEnd = SimEnd | AndroidEnd | WebEnd | AppEnd | CustomEnd
 """What a device knows about its own end state, for the judge."""
 
 

@@ -21,7 +21,18 @@ from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import solve
 from distrl.tasks.sim.templates import SimSuite
-from distrl.types import AndroidCheck, CustomCheck, ModelCheck, Move, RewardCheck, SimCheck, SimSetup, Split, Task
+from distrl.types import (
+    AndroidCheck,
+    AppCheck,
+    CustomCheck,
+    ModelCheck,
+    Move,
+    RewardCheck,
+    SimCheck,
+    SimSetup,
+    Split,
+    Task,
+)
 
 TAKES_CONFIG = True
 EXAMPLES = 3
@@ -288,6 +299,9 @@ def _wants(task: Task) -> str:
             showing = [f"showing {shown.app}/{shown.screen} {shown.args or ''}"] if shown else []
             answer = [f"answer {check.answer!r}"] if check.answer else []
             return "; ".join([*wants, *showing, *answer]) or "to be called impossible"
+        case AppCheck() as check:
+            made = [f"{want.table}/{want.id or 'new'} {'gone' if want.absent else want.fields}" for want in check.wants]
+            return "; ".join([*made, *([f"answer {check.answer!r}"] if check.answer else [])])
         case RewardCheck(at_least=at_least):
             return f"a reward of {at_least:g} from the device"
         case AndroidCheck() as check:

@@ -99,6 +99,17 @@ class MobileGymConfig(Section, frozen=True):
             )
 
 
+class WebAppsConfig(Section, frozen=True):
+    """Tasks on web apps by others: `[tasks.webapps]`."""
+
+    templates: tuple[str, ...] = ()
+    """Templates by name, such as wiki.create, or by app, such as wiki; empty: all of them."""
+    train_seeds: Annotated[int, Meta(ge=1, le=100_000)] = 200
+    """Instances of each to train on."""
+    test_seeds: Annotated[int, Meta(ge=1, le=10_000)] = 20
+    """Instances of each that are held out: as many to tune by, and as many to test on."""
+
+
 ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,80}")
 
 

@@ -265,6 +265,8 @@ class WebConfig(Section, frozen=True):
     """Folder of your clone of MobileGym, whose code sets up and judges its tasks; empty: as `tasks.mobilegym.folder` says."""
     gym_python: str = ""
     """The Python that has what its code needs; empty: as `tasks.mobilegym.python` says, else the one that runs distrl."""
+    apps_folder: str = ""
+    """Folder that the apps of the suite webapps are installed in: their programs are run, some for each phone; empty: there are none."""
     phone: PhonePageConfig = PhonePageConfig()
 
 

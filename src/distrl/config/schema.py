@@ -19,6 +19,7 @@ from distrl.config.judging import (
     MiniWobConfig,
     MobileGymConfig,
     ModelJudgeConfig,
+    WebAppsConfig,
 )
 from distrl.config.kinds import (
     NO_PERTURBATIONS,
@@ -125,7 +126,7 @@ class RunConfig(Section, frozen=True):
 
 class TasksConfig(Section, frozen=True):
     suite: Name = "sim-start"
-    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob and mobilegym (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
+    """Which tasks to train on: see `distrl tasks list`; also list (files of instructions), android_world (with its package), miniwob, mobilegym and webapps (on `devices.kind = "web"`), an entry point or `package.module:attribute`."""
     max_oracle_steps: FewOrNone = 0
     """Leave out tasks that need more steps than this; 0: keep all."""
     rename_share: Share = 0.0
@@ -134,6 +135,7 @@ class TasksConfig(Section, frozen=True):
     android_world: AndroidWorldConfig = AndroidWorldConfig()
     miniwob: MiniWobConfig = MiniWobConfig()
     mobilegym: MobileGymConfig = MobileGymConfig()
+    webapps: WebAppsConfig = WebAppsConfig()
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Settings of a suite of your own."""
 

@@ -34,6 +34,10 @@ def check_devices(config: Config) -> None:
         from distrl.devices.web.chromium import find_chromium
 
         find_chromium(config.devices.web.chromium)
+        if config.tasks.suite == "webapps" or config.devices.web.apps_folder:
+            from distrl.devices.web.apps.packages import check_packages
+
+            check_packages(config.devices.web.apps_folder)
     _check_learner_gpus(config)
     # torch is loaded only where there is something to ask
     missing = {key: name for key, name in _places(config).items() if name.startswith("cuda") and not _is_here(name)}
@@ -64,17 +68,6 @@ def _check_bfloat16() -> None:
 
 def _only_gpus(config: Config) -> bool:
     return all(name.startswith("cuda") or (name == "auto" and _num_gpus()) for name in _places(config).values())
-
-
-def _check_learner_gpus(config: Config) -> None:
-    num, device = config.learner.gpus, config.learner.device
-    if num == 1 or device == "cpu" or num <= (found := _num_gpus()):
-        return
-    raise ConfigError(
-        f"learner.gpus = {num}, and {_build()} sees {found or 'no'} GPU{'s' * (found != 1)} here",
-        expected="that many GPUs in the machine on which the learner runs",
-        fix=f"--learner.gpus {max(1, found)}",
-    )
 
 
 def _check_learner_gpus(config: Config) -> None:

@@ -22,6 +22,7 @@ OTHERS = {
     "devices.android.host": "an adb server that is not on this machine",
     "devices.android.logcat": "a folder that would be written to",
     "devices.web.chromium": "a program that would run with your rights",
+    "devices.web.apps_folder": "programs that would run with your rights",
     "devices.web.allow": "addresses that pages would be opened from",
     "tasks.list.clear": "data that would be deleted on your phones",
     "tasks.list.settings": "settings that would be changed on your phones",

@@ -56,7 +56,7 @@ class RenamesTasks(Protocol):
 
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
-    own = ("list", "android_world", "miniwob", "mobilegym")
+    own = ("list", "android_world", "miniwob", "mobilegym", "webapps")
     tables = {name: getattr(tasks, name) for name in own}
     made = plugins.make("suites", tasks.suite, tables, tasks.options)
     return plugins.check_type("suites", tasks.suite, made, Suite)  # type: ignore[type-abstract]

@@ -20,6 +20,7 @@ from distrl.devices.calls import abandon_on_cancel
 from distrl.errors import TaskError
 from distrl.types import (
     AndroidCheck,
+    AppCheck,
     Ending,
     EndState,
     Finish,
@@ -32,7 +33,13 @@ from distrl.types import (
     WebEnd,
 )
 
-JUDGES: dict[type, str] = {SimCheck: "sim", RewardCheck: "reward", AndroidCheck: "android", ModelCheck: "model"}
+JUDGES: dict[type, str] = {
+    SimCheck: "sim",
+    RewardCheck: "reward",
+    AndroidCheck: "android",
+    AppCheck: "app",
+    ModelCheck: "model",
+}
 """The built-in judge of each check."""
 READ_ALL = ("auto", "model", "ensemble")
 """Built-in judges that are given the whole section `[judge]`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -38,8 +38,9 @@ class _Exchange(asyncio.Protocol):
 class FolderSite:
     """`GET` and nothing else, of files below one folder. Belongs to one event loop."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, headers: Mapping[str, str] | None = None) -> None:
         self._folder, self._server = folder.resolve(), None  # type: Path, asyncio.Server | None
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self.origin = ""
         """Such as http://127.0.0.1:40123; empty: it is not started."""
 
@@ -65,9 +66,10 @@ class FolderSite:
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         kind += "; charset=utf-8" if kind.startswith("text/") else ""
         data = file.read_bytes()
-        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\nCache-Control: max-age=86400\r\n\r\n"
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\nCache-Control: max-age=86400\r\n{self._headers}\r\n"
         return head.encode() + data
 
     def _file(self, target: str) -> Path | None:
         file = (self._folder / unquote(urlsplit(target).path).lstrip("/")).resolve()
+        file = file / "index.html" if file.is_dir() else file
         return file if file.is_relative_to(self._folder) and file.is_file() else None

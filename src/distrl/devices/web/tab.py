@@ -154,6 +154,14 @@ class Tab:
             ) from None
         self._check_alive()
 
+    async def forget(self, origin: str) -> None:
+        """Drop all that the browser keeps for the pages of an origin: cookies, storage, caches."""
+        await self._call("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
+
+    async def forget_history(self) -> None:
+        """From here there is no way back."""
+        await self._call("Page.resetNavigationHistory")
+
     async def back(self) -> bool:
         """Go back one page; whether there was one."""
         self._began_action()

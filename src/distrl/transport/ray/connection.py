@@ -70,7 +70,8 @@ class HubConnection:
 
     def weights(self, version: PolicyVersion) -> memoryview:
         """The weights of a version, in this node's shared memory."""
-        wanted, place = msgspec.msgpack.encode(version), None
+        wanted = msgspec.msgpack.encode(version)
+        place: Any = None
         while True:
             found = self._place(wanted)
             place = place if found == place else found  # the same one is kept: letting go of it would begin anew

@@ -181,6 +181,19 @@ def android() -> list[str]:
         " · ".join(f"{100 * one['success_before'][0]:.1f} → {percent(one['success_after'][0])}" for one in ways),
         " · ".join(f"{one['steps_per_s']:.0f}" for one in ways),
         f"{percent(load['kept'], 0)} [{low}, {high}] · {percent(load['kept_one_at_a_time'], 0)}",
+        *judge_cost(),
+    ]
+
+
+JUDGES = ("5% wrong, correlated", "10% wrong, correlated", "20% wrong, correlated", "20% wrong, at random")
+
+
+def judge_cost() -> list[str]:
+    found = kept("judge_cost")
+    costs = [[f"{100 * share:.0f}" for share in found["cost"][judge]] for judge in JUDGES]
+    return [
+        percents([found["iqm"][judge][0] for judge in ("exact judge", *JUDGES)]),
+        " · ".join(f"{cost} [{low}, {high}]" for cost, low, high in costs),
     ]
 
 
@@ -197,6 +210,9 @@ def test_the_pages_of_android_and_judges_show_what_was_measured() -> None:
     kept_shares = [100 * share for share in (load["kept"], *load["kept_spread"], load["kept_one_at_a_time"])]
     told = "collection kept {:.0f} % ({:.0f} to {:.0f} % between neighbouring windows), with one at a time {:.0f} %"
     assert told.format(*kept_shares) in prose("docs/judges.md")
+    _, ten, twenty, _ = judge_cost()[1].split(" · ")
+    told = "10 % cost {} points {} and 20 % cost {} {}, as much as random errors"
+    assert told.format(*ten.split(" ", 1), *twenty.split(" ", 1)) in prose("docs/judges.md")
 
 
 def exact(row: list[float]) -> float:

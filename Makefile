@@ -12,11 +12,12 @@ MEND = look at what pip says above: mostly the network or the disk. Then the sam
 unexport PYTHONDONTWRITEBYTECODE
 failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
-.PHONY: help train test system check unit integration docs site images wheel clean
+.PHONY: help train test system check unit integration long docs site images wheel clean
 
 help:
 	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
-	@echo "make test    everything below, then the integration and end-to-end tests"
+	@echo "make test    check, unit tests, integration and end-to-end tests: about ten minutes on two cores"
+	@echo "make long    the tests that make test leaves out: whole runs of minutes, which continuous integration makes too"
 	@echo "make system  Chromium for the tests of Chromium phones, where it is missing and can be installed"
 	@echo "make check   format, lint (Dockerfiles too), types and the import law"
 	@echo "make unit    unit tests"
@@ -58,7 +59,11 @@ unit: $(READY)
 
 integration: $(READY)
 	@echo "== integration and end-to-end tests: $(or $(LATER_TESTS),none)"
-	@$(if $(LATER_TESTS),$(BIN)/pytest $(IN_PARALLEL) $(LATER_TESTS),true)
+	@$(if $(LATER_TESTS),$(BIN)/pytest $(IN_PARALLEL) -m "not long" $(LATER_TESTS),true)
+
+long: $(READY) system
+	@echo "== long tests"
+	@$(BIN)/pytest $(IN_PARALLEL) -m long $(LATER_TESTS)
 
 docs: $(READY)
 	@echo "== writing docs/configuration.md"

@@ -65,7 +65,9 @@ def test_a_worker_reports_what_is_declared(tmp_path: Path) -> None:
     context = a_context("worker-0", tmp_path, small_config())
     asking = ModelJudge(JudgeConfig(model=ModelJudgeConfig(url="http://127.0.0.1:9/v1", model="any", key_env="")))
     parts = replace(make_parts(tmp_path, ScriptedPolicy(), Published(), [a_phone()]), judge=asking)
-    worker_role._beat(context, Worker(parts), parts)
+    worker = Worker(parts)
+    worker_role.Balancing(context, worker, parts).look()
+    worker_role._beat(context, worker, parts)
     # `_collect` itself adds the time of the devices, which it stops counting when the worker is told to stop.
     assert reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s"} == declared("worker")
 

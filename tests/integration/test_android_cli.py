@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.system import adb as bench
 from distrl.cli import doctor
+from distrl.cli.devices import picture_path
 from distrl.cli.main import main
 from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.serve_sim.android import AndroidSettings
 from distrl.devices.serve_sim.server import ServedPhone
 from support.androids import CALM, connected, free_port, own_server
 
@@ -29,11 +32,13 @@ def config() -> Iterator[AdbConfig]:
         yield config
 
 
-def with_phones(config: AdbConfig, count: int, work: Callable[[list[ServedPhone]], None]) -> None:
+def with_phones(
+    config: AdbConfig, count: int, work: Callable[[list[ServedPhone]], None], *, settings: AndroidSettings = CALM
+) -> None:
     """Serve phones in this loop while `work`, which has loops of its own, runs in a thread."""
 
     async def run() -> None:
-        async with connected(config, count, settings=CALM) as (_, phones):
+        async with connected(config, count, settings=settings) as (_, phones):
             await asyncio.to_thread(work, phones)
 
     asyncio.run(run())
@@ -92,18 +97,52 @@ def test_the_doctor_tries_each_device(config: AdbConfig, monkeypatch: pytest.Mon
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(config.port))
 
     def work(phones: list[ServedPhone]) -> None:
-        seen = doctor.attempt("android devices", "", doctor._android_devices)
-        assert seen.ok
-        assert "tapped in" in seen.seen
         phones[0].next_fault = "drop"
-        seen = doctor.attempt("android devices", "", doctor._android_devices)
-        assert not seen.ok
-        assert seen.fix
+        server, *devices = doctor._android()
+        assert server.ok
+        assert f"port {config.port}, version 1.0." in server.seen
+        bad, good = (next(one for one in devices if one.name == f"device {phone.serial}") for phone in phones)
+        assert not bad.ok
+        assert bad.fix
+        assert good.ok
+        assert "tapped in" in good.seen
 
-    with_phones(config, 1, work)
+    with_phones(config, 2, work)
     assert "platform-tools" not in doctor.attempt("adb", "", doctor._adb).seen
-    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(free_port()))
-    assert "no adb server" in doctor.attempt("android devices", "", doctor._android_devices).seen
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port := free_port()))
+    assert f"none on port {port}" in next(doctor._android()).seen
+
+
+def test_what_the_doctor_says_is_never_cut_off(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "sdkmanager-'system-images;android-34;google_apis_playstore;x86_64'-and-more"
+    doctor._print_table([doctor.Check(name="adb", ok=False, seen="x", fix=command)])
+    told = capsys.readouterr().out
+    assert command in "".join(told.split())
+    assert "…" not in told
+
+
+@pytest.mark.parametrize(
+    ("serial", "name"), [("127.0.0.1:6100", "127.0.0.1-6100.png"), ("../../evil\n", "-..-evil-.png")]
+)
+def test_a_picture_stays_in_the_folder_whatever_a_device_calls_itself(serial: str, name: str) -> None:
+    assert picture_path(serial) == Path(name)
+
+
+def test_the_numbers_on_a_picture_are_of_the_size_that_tap_takes(
+    config: AdbConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(phones: list[ServedPhone]) -> None:
+        assert devices(config, "show", phones[0].serial, "--out", str(tmp_path / "a.png")) == 0
+        assert Image.open(tmp_path / "a.png").size == (720, 1440)
+        line = next(line for line in capsys.readouterr().out.splitlines() if line.endswith("Settings"))
+        _, _, x, y, *_ = line.split()
+        assert devices(config, "tap", phones[0].serial, x, y) == 0
+        assert phones[0].android.state.place.app == "settings"
+
+    with_phones(config, 1, work, settings=replace(CALM, width_px=720))
 
 
 def test_without_adb_the_doctor_says_what_it_is_needed_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import signal
 import sys
 import time
@@ -11,6 +12,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from distrl.cli import device_stats, emulators
 from distrl.cli.main import console, print_json, printable, real_number, whole_number
@@ -119,7 +122,7 @@ async def _list(args: argparse.Namespace, settings: AndroidConfig) -> int:
 
 async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
     began = time.perf_counter()
-    device = AndroidDevice(args.serial, settings)
+    device = AndroidDevice(args.serial, replace(settings, screenshot_width=0))  # its pixels are those of `tap`
     await device.phone.come_online()
     return _print_capture(args, await device.capture(screenshot=True), began_s=began)
 
@@ -134,21 +137,28 @@ def _show_web(args: argparse.Namespace) -> int:
 
 
 def _print_capture(args: argparse.Namespace, capture: Capture, *, began_s: float) -> int:
-    out: Path = args.out or Path(f"{args.serial.replace(':', '-')}.png")
+    out: Path = args.out or picture_path(args.serial)
     try:
         out.write_bytes(draw_boxes(capture))
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror}", fix="another --out") from None
     for number, element in enumerate(capture.elements):
         words = element.text or element.description or element.resource_id
+        x, y = element.bounds.centre
+        place = f"{int(x * capture.width_px):4} {int(y * capture.height_px):4}"
         shown = " ".join(printable(f"{element.class_name:16} {words[:80]}").splitlines())
-        print(f"{number:3} {'tap' if element.clickable else '   '} {shown}")
+        print(f"{number:3} {'tap' if element.clickable else '   '} {place}  {shown}")
     took_s = time.perf_counter() - began_s
     print(f"{printable(capture.app) or 'an unknown app'}; {out} in {took_s:.2f} s")
     if args.json:
         facts = {"app": capture.app, "file": str(out), "took_s": took_s, "elements": capture.elements}
         print_json({"serial": args.serial, "width_px": capture.width_px, "height_px": capture.height_px, **facts})
     return 0
+
+
+def picture_path(serial: str) -> Path:
+    """Where a picture of this device goes: whoever made a device chose its serial, and must not choose a folder too."""
+    return Path(f"{re.sub(r'[^A-Za-z0-9._-]', '-', serial).lstrip('.')}.png")
 
 
 async def _check(args: argparse.Namespace, settings: AndroidConfig) -> int:

@@ -18,6 +18,7 @@ from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +26,9 @@ from distrl.bench.base import memory_bytes, num_cores
 from distrl.cli.main import console, print_json, printable
 from distrl.errors import DeviceError, DistrlError, raised_as
 from distrl.experience.durable import storage_errors
+
+if TYPE_CHECKING:
+    from distrl.devices.android.health import DeviceHealth
 
 PACKAGES = {"msgspec": "msgspec", "numpy": "numpy", "pillow": "PIL", "rich": "rich", "gymnasium": "gymnasium", "safetensors": "safetensors"}  # fmt: skip
 OLDEST_PYTHON = (3, 11)
@@ -93,7 +97,7 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("emulator program", "install Android's SDK", _emulator_program)
     yield attempt("KVM", "turn virtualisation on", _kvm)
     yield attempt("android sdk", "install Android's SDK", _android_sdk)
-    yield attempt("android devices", "distrl devices check", _android_devices)
+    yield from _android()
     yield attempt("chromium", "distrl devices show web", _chromium)
     yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
 
@@ -262,22 +266,30 @@ def _android_sdk() -> str:
     return _unless_missing(lambda: sdk_content(AndroidConfig()), "emulators")
 
 
-def _android_devices() -> str:
-    """Each device by taking a picture and tapping its corner; no server is started for it."""
+def _android() -> Iterator[Check]:
+    """The adb server, and each of its devices by taking a picture and tapping its corner; no server is started for it."""
+    tried: list[DeviceHealth] = []
+    yield attempt("adb server", "distrl devices check", lambda: _adb_server(tried))
+    for device in tried:
+        yield Check(name=f"device {device.serial}", ok=device.ok, seen=device.seen, fix=device.fix)
+
+
+def _adb_server(tried: list[DeviceHealth]) -> str:
+    """Its port and version; what trying each of its devices showed goes to `tried`."""
     from distrl.config.schema import AndroidConfig
+    from distrl.devices.android.adb import Adb
     from distrl.devices.android.adb_program import server_listens
     from distrl.devices.android.health import check_all
     from distrl.devices.android.phone import adb_config
 
-    (host, port) = adb_config(AndroidConfig()).address
+    config = adb_config(AndroidConfig())
+    host, port = config.address
     if not asyncio.run(server_listens(host, port)):
-        return f"no adb server on port {port}: `distrl devices check` starts one and tries what is connected"
-    found = asyncio.run(check_all(AndroidConfig()))
-    for health in found:
-        if not health.ok:
-            raise UnfitError(f"{health.serial}: {health.seen}", fix=health.fix)
-    shown = "; ".join(f"{health.serial} {health.seen}" for health in found)
-    return f"port {port}: {shown or 'no device, which simulated phones do not need'}"
+        return f"none on port {port}: `distrl devices check` starts one and tries what is connected"
+    version = asyncio.run(Adb(config).version())
+    tried += asyncio.run(check_all(AndroidConfig()))
+    devices = f"{len(tried)} device(s)" if tried else "no device, which simulated phones do not need"
+    return f"port {port}, version 1.0.{version}, {devices}"
 
 
 def _chromium() -> str:
@@ -301,12 +313,13 @@ def _terminal() -> str:
 
 
 def _print_table(checks: list[Check]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("check", "", "seen", box=None, pad_edge=False)
+    # Folded and never cut off: what is seen holds commands to copy.
+    table = Table(Column("check", overflow="fold"), "", Column("seen", overflow="fold"), box=None, pad_edge=False)
     for check in checks:
         seen = printable(check.seen if check.ok else f"{check.seen}\ntry: {check.fix}")
-        table.add_row(check.name, "ok" if check.ok else "FAILED", seen, style="" if check.ok else "bold red")
+        table.add_row(printable(check.name), "ok" if check.ok else "FAILED", seen, style="" if check.ok else "bold red")
     console().print(table)
     failed = sum(not check.ok for check in checks)
     print(f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed")

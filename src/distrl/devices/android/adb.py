@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable
@@ -37,6 +38,10 @@ RESTART_SERVER = "adb kill-server; adb start-server"
 POOL_RECONNECTS = "return its lease; the pool reconnects it"
 OUT, ERR, EXIT = 1, 2, 3
 """Packets of shell v2."""
+STATES = "device|offline|unauthorized|authorizing|connecting|no permissions|recovery|rescue|sideload|bootloader|host|detached"
+LINE = re.compile(rf"(\S.*?)\s+({STATES})(| \S+:.*| \(.*|; .*)\s*$")
+UNKNOWN = re.compile(r"(\S+)\s+(\S+)(.*)")
+"""A serial, its state, and what more is said of it; the same with a state that is none of these."""
 
 
 class AdbConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -345,14 +350,13 @@ def devices_now(config: AdbConfig) -> list[Listed]:
 
 
 def parse_devices(text: str) -> list[Listed]:
-    """The lines of `adb devices` or `adb devices -l`."""
+    """The lines of `adb devices` or `adb devices -l`; a serial may hold spaces, as that of a second phone over Wi-Fi does."""
     found = []
-    for line in text.splitlines():
-        serial, _, rest = line.partition("\t") if "\t" in line else line.partition(" ")
-        words = rest.split()
-        if serial and words:
-            facts = dict(word.partition(":")[::2] for word in words[1:] if ":" in word)
-            found.append(Listed(serial=serial, state=words[0], model=facts.get("model", "")))
+    for line in text.split("\n"):
+        if known := LINE.match(line) or UNKNOWN.match(line):
+            serial, state, facts = known.groups()
+            model = re.search(r"\bmodel:(\S+)", facts)
+            found.append(Listed(serial=serial, state=state, model=model[1] if model else ""))
     return found
 
 
@@ -362,6 +366,10 @@ def refusal(serial: str, said: str) -> DeviceLost:
         fix = "unlock the phone, accept the question about USB debugging, then: adb reconnect"
         seen = f"{serial} has not authorised this machine"
         return DeviceLost(seen, expected="an authorised phone", fix=fix, cause=LossCause.PERSON)
+    if "permissions" in said:
+        fix = "udev rules and the group plugdev: docs/android.md, your own phones; then plug it in again"
+        seen = f"this user may not open {serial} on USB"
+        return DeviceLost(seen, expected="a phone that adb may open", fix=fix, cause=LossCause.PERSON)
     if "offline" in said:
         fix = "return its lease: the pool reconnects it; by hand: adb reconnect"
         return DeviceLost(f"{serial} is offline", fix=fix, cause=LossCause.OFFLINE)

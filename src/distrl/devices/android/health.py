@@ -8,7 +8,7 @@ import time
 from io import BytesIO
 
 import msgspec
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, Listed
@@ -19,12 +19,15 @@ from distrl.devices.android.screen import is_black
 from distrl.devices.android.sdk import find_sdk
 from distrl.devices.base import Capture
 from distrl.errors import DeviceError, DistrlError
+from distrl.types import Bounds
 
 VERSION_S = 10.0
 HEALTH_S = 30.0
 """For one device, all that is tried together."""
 BOX_COLOURS = {True: "#e5484d", False: "#8b8d98"}
 """Of what can be tapped, and of what cannot."""
+LEAST_TAG_PX, TAGS_ACROSS, TAG_EDGE_PX = 10, 28, 3
+"""Height of a number, at least and as a share of the width; the space around it."""
 
 
 class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,19 +108,25 @@ def sdk_content(settings: AndroidConfig) -> str:
 
 
 def draw_boxes(capture: Capture) -> bytes:
-    """The screenshot with a box around each element, numbered as they come, as a PNG."""
+    """The screenshot with a box around each element and its number on a tag, as they come, as a PNG."""
     image = Image.open(BytesIO(capture.screenshot)).convert("RGB")
-    pen, (width, height) = ImageDraw.Draw(image), image.size
-    for number, element in enumerate(capture.elements):
-        box, colour = element.bounds, BOX_COLOURS[element.clickable]
-        corners = (
-            box.left * width,
-            box.top * height,
-            max(box.left, box.right) * width - 1,
-            max(box.top, box.bottom) * height - 1,
-        )
-        pen.rectangle(corners, outline=colour, width=2)
-        pen.text((corners[0] + 3, corners[1] + 1), str(number), fill=colour)
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(max(LEAST_TAG_PX, image.width // TAGS_ACROSS))
+    boxes = [_corners(element.bounds, image.size) for element in capture.elements]
+    colours = [BOX_COLOURS[element.clickable] for element in capture.elements]
+    for box, colour in zip(boxes, colours, strict=True):
+        pen.rectangle(box, outline=colour, width=2)
+    for number, (box, colour) in enumerate(zip(boxes, colours, strict=True)):
+        place = (box[0] + TAG_EDGE_PX, box[1] + TAG_EDGE_PX)
+        left, top, right, bottom = pen.textbbox(place, str(number), font)
+        edges = (left - TAG_EDGE_PX, top - TAG_EDGE_PX, right + TAG_EDGE_PX, bottom + TAG_EDGE_PX)
+        pen.rectangle(edges, fill=colour)
+        pen.text(place, str(number), "white", font)
     file = BytesIO()
     image.save(file, "PNG", compress_level=1)
     return file.getvalue()
+
+
+def _corners(box: Bounds, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """In pixels."""
+    (width, height), right, bottom = size, max(box.left, box.right), max(box.top, box.bottom)
+    return (box.left * width, box.top * height, right * width - 1, bottom * height - 1)

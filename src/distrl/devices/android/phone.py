@@ -172,7 +172,7 @@ class Phone:
     async def come_online(self) -> None:
         """See that the phone answers: reconnect where adb has lost it, wait where it boots. Nothing on it is changed."""
         state = await self.adb.state(self.serial)
-        if state == "unauthorized":
+        if state in ("unauthorized", "no permissions"):
             raise refusal(self.serial, state)
         if state != "device":
             await self.reconnect()

@@ -28,11 +28,29 @@ def test_both_forms_of_the_device_list_are_read() -> None:
     assert parse_devices("") == []
 
 
+def test_serials_with_spaces_and_states_of_several_words_are_read() -> None:
+    text = """adb-R58 (2)._adb-tls-connect._tcp device product:x model:Pixel_7 device:panther transport_id:3
+ZX1G22                 no permissions (missing udev rules? user is in the plugdev group); see [http://developer.android.com/tools/device.html] usb:1-2
+my device\tdevice
+EMU                    recovery transport_id:7
+ODD                    something-new transport_id:8
+"""
+    assert parse_devices(text) == [
+        Listed(serial="adb-R58 (2)._adb-tls-connect._tcp", state="device", model="Pixel_7"),
+        Listed(serial="ZX1G22", state="no permissions"),
+        Listed(serial="my device", state="device"),
+        Listed(serial="EMU", state="recovery"),
+        Listed(serial="ODD", state="something-new"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("said", "seen", "fix"),
     [
         ("device unauthorized.\nThis adb server's $ADB_VENDOR_KEYS is not set", "has not authorised", "accept"),
         ("device offline", "offline", "reconnect"),
+        ("no permissions", "may not open", "udev"),
+        ("insufficient permissions for device: user in plugdev group", "may not open", "udev"),
         ("device 'R58' not found", "knows no device", "plug it in"),
         ("closed", "closed", "adb devices"),
     ],

@@ -9,19 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from distrl.config.judging import AndroidWorldConfig
 from distrl.config.load import load_config
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig
-from distrl.devices.android.adb_program import find_adb
 from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.emulator import tell_adb
 from distrl.devices.android.world import World
 from distrl.devices.base import Device
 from distrl.devices.serve_sim.android import SimulatedAndroid
 from distrl.devices.serve_sim.server import ServedPhone
-from distrl.errors import ConfigError, DeviceLost
+from distrl.errors import ConfigError, DeviceLost, TaskError
 from distrl.runtime.trust import code_of
 from distrl.tasks.android_world import AndroidWorldSuite
 from distrl.tasks.base import SPLITS, find_suite, refuse_overlap, tasks_of
@@ -59,7 +59,7 @@ def test_goals_are_made_without_an_emulator_and_no_split_shares_one(python: str)
     tested = {task.instruction for task in tasks_of(made, "test")}
     assert "Which level is the volume?" in tested  # twice there, whatever the seed, and nowhere else
     assert not tested & {task.instruction for split in ("train", "tune") for task in tasks_of(made, split)}
-    assert made.task("test", 0).max_steps == 12
+    assert made.task("test", 0).max_steps == 19  # of a complexity of 1.96, cut off as there
     again = a_suite(python)
     assert [again.task("test", n) for n in range(6)] == [made.task("test", n) for n in range(6)]
 
@@ -114,28 +114,27 @@ def judged(task: Task, reward: float) -> str:
 
 
 def test_a_task_is_set_up_and_checked_by_the_package_on_the_device_that_we_drive(
-    config: AdbConfig, python: str, monkeypatch: pytest.MonkeyPatch
+    config: AdbConfig, python: str
 ) -> None:
-    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(config.port))
     suite = a_suite(python, "AskVolume", "SetVolume", instances=1)
     question, setting = suite.task("test", 0), suite.task("test", 1)
     level = setting.instruction.split()[-1]
 
     async def run() -> list[float]:
         phone, serial = await an_emulator(config)
-        settings = AndroidConfig(
-            port=config.port, quiet_s=0.0, wait_s=0.0, world_python=python, adb=find_adb(), elements=False
-        )
+        settings = AndroidConfig(port=config.port, quiet_s=0.0, wait_s=0.0, world_python=python, elements=False)
         device = AndroidDevice(serial, settings)
         assert isinstance(device, Device)
         rewards = []
         try:
             await device.reset(setting)
+            assert phone.android.state.place.app == "launcher"  # the set-up has left an app open
             assert (await device.perform(Press("home"))).reward == 0.0
             rewards.append((await device.perform(Finish())).reward)
             phone.android.system["system", "volume"] = level
             rewards.append((await device.perform(Finish())).reward)
             await device.reset(question)
+            assert phone.android.state.place.app == "settings"  # its task says that it does not begin at home
             assert phone.android.system["system", "torn_down"] == "1"
             rewards.append((await device.perform(Finish(answer="0"))).reward)
             rewards.append((await device.perform(Finish(answer="17"))).reward)
@@ -150,16 +149,18 @@ def test_a_task_is_set_up_and_checked_by_the_package_on_the_device_that_we_drive
 
 
 def test_what_the_package_raises_costs_the_episode_and_a_process_that_ends_is_started_again(
-    config: AdbConfig, python: str, monkeypatch: pytest.MonkeyPatch
+    config: AdbConfig, python: str
 ) -> None:
-    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(config.port))
-
     async def run() -> None:
         phone, serial = await an_emulator(config)
-        world = World(python, find_adb())
+        world, other = World(python, config), ServedPhone(SimulatedAndroid("other", CALM))
+        await other.start()
+        await Adb(config).connect(other.serial)
         try:
             with pytest.raises(DeviceLost, match="app snapshot is missing"):
                 await world.initialize(serial, "BrokenTask", 1)
+            # The package restarts the adb server then; a server that was restarted knows no phone over TCP.
+            assert await Adb(config).state(other.serial) == "device"
             assert (await world.initialize(serial, "SetVolume", 1)).startswith("Set the volume to ")
             assert world._process is not None
             world._process.kill()
@@ -171,6 +172,25 @@ def test_what_the_package_raises_costs_the_episode_and_a_process_that_ends_is_st
                 await world.initialize("R58M12ABC", "SetVolume", 1)
         finally:
             await world.close()
+            await Adb(config).disconnect(other.serial)
+            await other.stop()
+            await phone.stop()
+
+    asyncio.run(run())
+
+
+def test_a_set_up_with_another_goal_than_the_task_is_refused(config: AdbConfig, python: str) -> None:
+    task = a_suite(python, "SetVolume", instances=1).task("test", 0)
+
+    async def run() -> None:
+        phone, serial = await an_emulator(config)
+        device = AndroidDevice(serial, AndroidConfig(port=config.port, world_python=python, elements=False))
+        try:
+            with pytest.raises(TaskError, match="says another goal") as caught:
+                await device.reset(replace(task, instruction="Set the volume to 11"))
+            assert "world_python" in caught.value.fix
+        finally:
+            await device.close()
             await phone.stop()
 
     asyncio.run(run())

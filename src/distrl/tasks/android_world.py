@@ -59,5 +59,5 @@ class AndroidWorldSuite:
             instruction=task.goal,
             setup=AndroidSetup(world=f"{task.name}/{task.seed}"),
             check=RewardCheck(at_least=1.0),
-            max_steps=max(1, round(STEPS_PER_COMPLEXITY * task.complexity)),
+            max_steps=max(1, int(STEPS_PER_COMPLEXITY * task.complexity)),
         )

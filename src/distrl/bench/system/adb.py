@@ -22,13 +22,14 @@ from distrl.bench.base import BenchOptions
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig
 from distrl.devices.android.adb_program import find_adb
-from distrl.devices.android.health import adb_version
+from distrl.devices.android.device import AndroidDevice
+from distrl.devices.android.health import adb_version, draw_boxes
 from distrl.devices.android.screen import read_raw
 from distrl.errors import DeviceError
 
 WIDTH, HEIGHT = 1080, 2400
 START_S = 60.0
-TURN = 10
+TURN, SHOW_SHARE = 10, 10
 
 
 class AdbFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +43,10 @@ class AdbFigures(msgspec.Struct, frozen=True, kw_only=True):
     """`adb shell input tap`."""
     cli_screenshot_ms: float
     """`adb exec-out screencap`."""
+    show_ms: float
+    """What `distrl devices show` does once it is loaded: state, picture, elements, boxes, PNG."""
     n: int
-    """Of each."""
+    """Of each; of `show_ms` a tenth."""
     adb: str
     """Version of the adb program."""
     device: str = f"simulated phone of {WIDTH}×{HEIGHT} behind the real adb, in a process of its own"
@@ -75,12 +78,20 @@ async def _measure(config: AdbConfig, serial: str, program: str, *, n: int) -> A
         )
 
     taps, cli_taps = await _take_turns(tap, tap_by_cli, n)
+
+    async def show() -> None:
+        device = AndroidDevice(serial, AndroidConfig(port=config.address[1], screenshot_width=0), adb)
+        await device.phone.come_online()
+        draw_boxes(await device.capture(screenshot=True))
+
     pictures, cli_pictures = await _take_turns(take, take_by_cli, n)
+    shows = [await _timed(show) for _ in range(n // SHOW_SHARE)]
     return AdbFigures(
         tap_ms=1000 * median(taps),
         screenshot_ms=1000 * median(pictures),
         cli_tap_ms=1000 * median(cli_taps),
         cli_screenshot_ms=1000 * median(cli_pictures),
+        show_ms=1000 * median(shows),
         n=n,
         adb=adb_version(AndroidConfig()).rpartition(", ")[2],
     )
@@ -94,14 +105,19 @@ async def _take_turns(
     theirs: list[float] = []
     for _ in range(1 + n // TURN):
         for _ in range(TURN):
-            began = time.perf_counter()
-            await work()
-            ours.append(time.perf_counter() - began)
+            ours.append(await _timed(work))
         for _ in range(TURN):
             began = time.perf_counter()
             by_cli()
             theirs.append(time.perf_counter() - began)
     return ours[TURN:], theirs[TURN:]
+
+
+async def _timed(work: Callable[[], Awaitable[None]]) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    await work()
+    return time.perf_counter() - began
 
 
 @contextmanager

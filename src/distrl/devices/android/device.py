@@ -97,7 +97,7 @@ class AndroidDevice:
         """What can be asked of it besides: apps, settings, its log."""
         self._sleep, self._clock = sleep, clock
         self._typing = Typing()
-        self._world = World(settings.world_python, settings.adb)
+        self._world = World(settings.world_python, adb_config(settings))
         self._ready = False
         self._task: Task | None = None
         self._glance: Glance | None = None
@@ -119,6 +119,8 @@ class AndroidDevice:
         match task.setup:
             case SimSetup():
                 await self._reset_simulated(task)
+            case AndroidSetup() as setup if setup.world:
+                await self._reset_world(task, setup.world)
             case AndroidSetup() as setup:
                 await self._reset_android(setup)
             case other:
@@ -272,12 +274,19 @@ class AndroidDevice:
     def _is_of_world(self) -> bool:
         return self._task is not None and isinstance(self._task.setup, AndroidSetup) and bool(self._task.setup.world)
 
+    async def _reset_world(self, task: Task, world: str) -> None:
+        await self.phone.unlock()
+        name, _, seed = world.partition("/")
+        goal = await self._world.initialize(self.phone.serial, name, int(seed) if seed.isdecimal() else 0)
+        if goal != task.instruction:
+            raise TaskError(
+                f"AndroidWorld says another goal for {world} than task {task.id}: {goal[:120]!r}",
+                expected=repr(task.instruction[:120]),
+                fix="name the same Python as tasks.android_world.python and devices.android.world_python",
+            )
+
     async def _reset_android(self, setup: AndroidSetup) -> None:
         await self.phone.unlock()
-        if setup.world:
-            name, _, seed = setup.world.partition("/")
-            await self._world.initialize(self.phone.serial, name, int(seed) if seed.isdecimal() else 0)
-            return
         for package in setup.stop:
             await self.phone.stop_app(package)
         for package in setup.clear:

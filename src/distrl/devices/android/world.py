@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,9 @@ from typing import Any
 
 import msgspec
 
+from distrl.devices.android.adb import LOCAL_HOSTS, AdbConfig
+from distrl.devices.android.adb_program import find_adb
+from distrl.devices.android.records import state_folder
 from distrl.devices.calls import abandon
 from distrl.errors import ConfigError, DeviceLost, LossCause
 
@@ -25,6 +30,12 @@ INITIALIZE_S, SCORE_S = 240.0, 50.0
 LONGEST_LINE = 64 * 2**20
 GRPC_BEYOND_CONSOLE = 3000
 """An emulator's gRPC port is its console's plus so many, as Android's tools have it: 5554 and 8554."""
+ADB = """#!/bin/sh
+# AndroidWorld's way to the adb server that distrl uses, on its port. It must not restart it: other devices use it too.
+while [ "$1" = -P ]; do shift 2; done
+case "$1" in kill-server | start-server) exit 0 ;; esac
+exec {command} "$@"
+"""
 GET_PACKAGE = "install it from https://github.com/google-research/android_world, and name its Python: --{key} PATH"
 
 
@@ -82,7 +93,7 @@ def _told(line: str) -> dict[str, Any]:
 class World:
     """AndroidWorld for one device. Belongs to one event loop, and to whoever has the device's lease."""
 
-    def __init__(self, python: str, adb: str) -> None:
+    def __init__(self, python: str, adb: AdbConfig) -> None:
         self._python, self._adb = python or sys.executable, adb
         self._process: asyncio.subprocess.Process | None = None
         self._serial = ""
@@ -111,7 +122,14 @@ class World:
 
     async def _start(self, serial: str) -> None:
         console = console_port(serial)
-        words = ["--adb", self._adb, "--console-port", str(console), "--grpc-port", str(console + GRPC_BEYOND_CONSOLE)]
+        words = [
+            "--adb",
+            str(write_adb(self._adb)),
+            "--console-port",
+            str(console),
+            "--grpc-port",
+            str(console + GRPC_BEYOND_CONSOLE),
+        ]
         try:
             self._process = await asyncio.create_subprocess_exec(
                 self._python, str(BRIDGE), *words,
@@ -156,6 +174,18 @@ class World:
     def _lost(self, why: str, cause: LossCause = LossCause.CRASH) -> DeviceLost:
         fix = "run its own minimal_task_runner.py on this emulator; devices.android.world_python names the Python"
         return DeviceLost(f"AndroidWorld on {self._serial or 'a device'}: {why}", fix=fix, cause=cause)
+
+
+def write_adb(config: AdbConfig) -> Path:
+    """A program that is adb to AndroidWorld, which knows one port and restarts the server when a command fails."""
+    host, port = config.address
+    words = [find_adb(config.program), *(() if host in LOCAL_HOSTS else ("-H", host)), "-P", str(port)]
+    path = state_folder() / f"adb-{port}"
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(ADB.format(command=shlex.join(words)), "utf-8")
+    fresh.chmod(0o700)
+    fresh.replace(path)  # whole: another process may be about to run it
+    return path
 
 
 def console_port(serial: str) -> int:

@@ -68,8 +68,9 @@ class Bridge:
         if self._env is None:
             self._env = self._connect()
         self._task = self._make(name, seed)
-        self._env.reset(go_home=True)
         self._task.initialize_task(self._env)
+        # After the set-up, as AndroidWorld's own runner has it: many set-ups leave an app open.
+        self._env.reset(go_home=self._task.start_on_home_screen)
         return str(self._task.goal)
 
     def _connect(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from typing import Any
 
 print("the package talks while it is imported")
@@ -13,6 +14,7 @@ class Task:
 
     template = "Set the volume to {level}"
     complexity = 1.2
+    start_on_home_screen = True
     app_names = ("settings", "")
 
     def __init__(self, params: dict[str, Any]) -> None:
@@ -36,6 +38,7 @@ class Task:
             raise RuntimeError("initialize_task() is already called")
         self.initialized = True
         env.put("0")
+        env.open_settings()  # a set-up leaves an app open
 
     def is_successful(self, env: Any) -> float:
         return 1.0 if env.get() == str(self.params["level"]) else 0.0
@@ -49,6 +52,8 @@ class Question(Task):
     """Its goal is the same whatever the seed."""
 
     template = "Which level is the volume?"
+    complexity = 1.96
+    start_on_home_screen = False
 
     def is_successful(self, env: Any) -> float:
         return 1.0 if env.interaction_cache == "0" else 0.0
@@ -58,7 +63,10 @@ class Broken(Task):
     """Its app is not installed."""
 
     def initialize_task(self, env: Any) -> None:
-        raise RuntimeError("app snapshot is missing")
+        try:
+            env.fail()
+        except subprocess.CalledProcessError:
+            raise RuntimeError("app snapshot is missing") from None
 
 
 class TaskRegistry:

@@ -44,6 +44,7 @@ BENCHES = {
     "scale": "system.scale",
     "sim": "system.sim",
     "staleness": "learning.staleness",
+    "stalls": "system.stalls",
     "success": "learning.success",
     "timed_tuning": "learning.timed_tuning",
     "tuning": "learning.tuning",

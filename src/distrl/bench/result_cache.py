@@ -91,11 +91,11 @@ class ResultCache:
             )
 
 
-def cache_for(options: BenchOptions) -> ResultCache:
+def cache_for(options: BenchOptions, code: Callable[[], str] | None = None) -> ResultCache:
     """The cache beside the results; without `--out`, in the folder of the runs."""
     folder = (options.out or Path("runs")) / FOLDER
     log_progress(f"finished runs are kept in {folder}: after an interruption the same command continues from there")
-    return ResultCache(folder)
+    return ResultCache(folder, code)
 
 
 def read_job_file(path: Path, type: type[R]) -> R:
@@ -129,11 +129,11 @@ def _kind(spec: msgspec.Struct) -> str:
     return type(spec).__name__.lower()
 
 
-def code_version() -> str:
-    """A fingerprint that changes with every source file that may change the outcome of a training run."""
+def code_version(*, whole: bool = False) -> str:
+    """A fingerprint that changes with every source file that may change the outcome of a training run; `whole`: with every one."""
     root, digest = Path(distrl.__file__).parent, sha256()
     for path in sorted(root.rglob("*.py")):
         inside = path.relative_to(root)
-        if inside.parts[0] not in NOT_TRAINING or inside.as_posix() in TRAINING:
+        if whole or inside.parts[0] not in NOT_TRAINING or inside.as_posix() in TRAINING:
             digest.update(f"{inside}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

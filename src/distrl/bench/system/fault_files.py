@@ -11,12 +11,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
-from distrl.bench.jobs import log_progress
 from distrl.bench.system.fault_cases import FILES, Damage, FileCase, RunFile
 from distrl.bench.system.fault_verbs import LIMIT_S, Ended, run_verb, words_of
 from distrl.errors import DistrlError
@@ -49,7 +50,6 @@ SETTINGS: dict[str, Value] = {
 }
 AT_ONCE = 2
 """Verbs that are run at the same time, each on a copy of its own."""
-TOLD_EVERY = 100
 ROLES_END_S = 60.0
 """How long roles may take to end after their supervisor."""
 TRAIN_S = 240.0
@@ -235,23 +235,30 @@ def read_damaged(copy: Path, case: FileCase) -> Tried:
             broken.unlink()
 
 
-def read_all(base: Path, root: Path, cases: Sequence[FileCase]) -> list[Tried]:
-    """Try verbs that only read, in `AT_ONCE` copies of a run at the same time; in the order of the cases."""
-    # Each alone in its folder, for `runs list`.
-    copies = [Path(shutil.copytree(base, root / str(number) / "copy")) for number in range(AT_ONCE)]
-    shares = [cases[number::AT_ONCE] for number in range(AT_ONCE)]
-    with ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool:
-        found = list(pool.map(_read_share, copies, shares))
-    return [found[number % AT_ONCE][number // AT_ONCE] for number in range(len(cases))]
+class Readers:
+    """`AT_ONCE` processes, each with a copy of a run that it damages and reads."""
 
+    def __init__(self, base: Path, root: Path) -> None:
+        # Each alone in its folder, for `runs list`.
+        self._copies = [Path(shutil.copytree(base, root / str(number) / "copy")) for number in range(AT_ONCE)]
+        # A pool for each copy: two tasks of one pool might meet in it.
+        self._pools = [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in self._copies]
 
-def _read_share(copy: Path, cases: Sequence[FileCase]) -> list[Tried]:
-    tried = list[Tried]()
-    for case in cases:
-        tried.append(read_damaged(copy, case))
-        if len(tried) % TOLD_EVERY == 0:
-            log_progress(f"faults: {len(tried)} of {len(cases)} damaged files read, in one of {AT_ONCE} processes")
-    return tried
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
+
+    def read(self, cases: Sequence[FileCase]) -> list[Tried]:
+        """Try verbs that only read, in the order of the cases."""
+        trying = [
+            pool.map(partial(read_damaged, copy), cases[number::AT_ONCE])
+            for number, (pool, copy) in enumerate(zip(self._pools, self._copies, strict=True))
+        ]
+        found = [list(tried) for tried in trying]
+        return [found[number % AT_ONCE][number // AT_ONCE] for number in range(len(cases))]
 
 
 def resume_damaged(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Tried:

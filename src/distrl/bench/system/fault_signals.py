@@ -14,12 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import msgspec
 
 from distrl.bench.jobs import log_progress
-from distrl.bench.system.fault_cases import ENDS_ROLES, ENDS_SUPERVISOR, OUTLIVED, Role, SignalCase, signal_case
+from distrl.bench.system.fault_cases import ENDS_ROLES, ENDS_SUPERVISOR, OUTLIVED, Role, SignalCase
 from distrl.bench.system.fault_files import SETTINGS, flags
 from distrl.bench.system.kills import KillFigures, Kills, audit
 from distrl.errors import DistrlError
@@ -180,12 +180,18 @@ class Sessions:
 # --- one signal -------------------------------------------------------------------------------------------------------
 
 
-def hit(sessions: Sessions, case: SignalCase) -> Signalled:
-    """Wait for the phase of a case, send its signal, and see what the role or the supervisor makes of it."""
-    log_progress(f"faults: {case.name}")
+def hit(sessions: Sessions, case: SignalCase, *, until_named: bool | None = None) -> Signalled:
+    """Wait for the phase of a case, send its signal, and see what the role or the supervisor makes of it.
+
+    `until_named`: a stopped role stays so until it is called silent; by itself, one that trains does.
+    """
+    log_progress(f"{case.name}")
+    naming = case.signal == "STOP" and (case.phase == "training" if until_named is None else until_named)
     for _ in range(TRIES):
         _prepare(sessions, case)
-        done = _hit_supervisor(sessions, case) if case.role == "supervisor" else _hit_role(sessions, case)
+        done = (
+            _hit_supervisor(sessions, case) if case.role == "supervisor" else _hit_role(sessions, case, naming=naming)
+        )
         if done.seen != "missed":
             break
         sessions.end()
@@ -219,19 +225,17 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     """Of the role so far."""
 
 
-def _hit_role(sessions: Sessions, case: SignalCase) -> Signalled:
+def _hit_role(sessions: Sessions, case: SignalCase, *, naming: bool) -> Signalled:
     role = ROLES[case.role]
     _await_phase(sessions, role, case.phase)
-    if case.phase == "starting" and case.signal not in (
-        *ENDS_ROLES,
-        "STOP",
-    ):  # from its first heartbeat on, it ignores them
+    # From its first heartbeat on, it ignores most signals, and can be called silent.
+    if case.phase == "starting" and (naming or case.signal not in (*ENDS_ROLES, "STOP")):
         sessions.until(lambda: sessions.beat(role) is not None, f"a heartbeat of the {role}")
     pid, deaths, named_s = sessions.started()[role], sessions.deaths(role), None
     if _has_ended(sessions, role) or not _send(pid, 0):
         return Signalled(case=case, seen="missed")
     if case.signal == "STOP":
-        named_s = _stop_for_a_while(sessions, case, pid)
+        named_s = _stop_for_a_while(sessions, pid, role if naming else "")
     else:
         _send(pid, getattr(signal, f"SIG{case.signal}"))
     sent = Sent(case=case, role=role, pid=pid, sent_s=time.monotonic(), deaths=deaths)
@@ -308,7 +312,7 @@ def _outlives(sessions: Sessions, case: SignalCase) -> str:
     """Whether the supervisor goes on after a stop or a signal that it is not to heed, and no role died of that."""
     deaths, budget = sessions.deaths(), sessions.run.budget
     if case.signal == "STOP":
-        _stop_for_a_while(sessions, case, sessions.pid)
+        _stop_for_a_while(sessions, sessions.pid)
     else:
         _send(sessions.pid, getattr(signal, f"SIG{case.signal}"))
     written_ns = budget.stat().st_mtime_ns if budget.exists() else 0
@@ -343,13 +347,13 @@ def _is_at_work(sessions: Sessions, role: str) -> bool:
     return beat is not None and beat.phase in ("doing", "waiting")
 
 
-def _stop_for_a_while(sessions: Sessions, case: SignalCase, pid: int) -> float | None:
-    """Stop a process and let it run on; how long it took to be named, where that was waited for."""
+def _stop_for_a_while(sessions: Sessions, pid: int, role: str = "") -> float | None:
+    """Stop a process and let it run on; how long it took to be named as this role, where that was waited for."""
     if not _send(pid, signal.SIGSTOP):
         return None
     try:
-        if case.role != "supervisor" and case.phase == "training":
-            return await_named(sessions, ROLES[case.role])
+        if role:
+            return await_named(sessions, role)
         time.sleep(HOLD_S)
         return None
     finally:
@@ -395,21 +399,27 @@ class SignalFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What the audit at its end found."""
 
 
-def run_signals(root: Path, cases: Sequence[SignalCase]) -> SignalFigures:
-    """Send these signals to one run, in this order, bring it to its end, and audit it."""
-    started_s, sessions = time.monotonic(), Sessions(root, SLOW)
+def run_signals(root: Path, cases: Sequence[SignalCase], cut: Event) -> SignalFigures:
+    """Send these signals to one run, in this order, bring it to its end, and audit it; raises between two of them once it is `cut`."""
+    started_s, sessions, done = time.monotonic(), Sessions(root, SLOW), list[Signalled]()
     try:
-        done = [hit(sessions, case) for case in cases]
-        if sessions.live:
-            finish(sessions)
-        while read_status(sessions.run, now_s=time.time()).phase != "finished":
-            sessions.begin(sessions.count() + 4)
-            _end_well(sessions)
-        config = sessions.run.session_config()
-        left = audit(sessions.run, config, Kills(by_role={}, longest_silence_s=0.0), time.monotonic() - started_s)
-        return SignalFigures(signalled=done, left=left)
+        for case in cases:
+            if cut.is_set():
+                raise DistrlError("the bench was ended before all signals were sent")
+            done.append(hit(sessions, case))
+        return SignalFigures(signalled=done, left=close(sessions, time.monotonic() - started_s))
     finally:
         sessions.stop()
+
+
+def close(sessions: Sessions, wall_s: float) -> KillFigures:
+    """Bring a run to its end, and audit it."""
+    if sessions.live:
+        finish(sessions)
+    while read_status(sessions.run, now_s=time.time()).phase != "finished":
+        sessions.begin(sessions.count() + 4)
+        _end_well(sessions)
+    return audit(sessions.run, sessions.run.session_config(), Kills(by_role={}, longest_silence_s=0.0), wall_s)
 
 
 def finish(sessions: Sessions) -> None:
@@ -423,17 +433,3 @@ def _end_well(sessions: Sessions) -> None:
     code = sessions.end()
     if code != 0:
         raise DistrlError(f"the session ended with exit code {code}: {sessions.said()}")
-
-
-def measure_stalls(root: Path, stops: int) -> list[float]:
-    """Stop the roles of one run in turn; how long each took to be named."""
-    sessions, found = Sessions(root, {**SLOW, "runtime.heartbeat_s": 0.5}), list[float]()  # as by default
-    try:
-        sessions.begin()
-        for number in range(stops):
-            done = hit(sessions, signal_case("STOP", list(ROLES)[number % len(ROLES)], "training"))
-            found += [done.named_s] if done.named_s is not None else []
-        finish(sessions)
-        return found
-    finally:
-        sessions.stop()

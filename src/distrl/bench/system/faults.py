@@ -1,7 +1,8 @@
 """`distrl bench faults`: every case of the fault matrix is tried, and what came of it is compared with what has to.
 
 The cases are data in `fault_cases`: damaged files of a run folder, signals, and faults of the surroundings. `--quick` tries a
-sample of them. `python -m distrl.bench.system.faults docs/faults.md` writes the tables of that page anew from the same data.
+sample of them. All of them take an hour or more: parts that are done are kept, and after an interruption the same command goes on with
+the others. `python -m distrl.bench.system.faults docs/faults.md` writes the tables of that page anew from the same data.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from threading import Event
 
 import msgspec
-import numpy as np
 
 from distrl.bench.base import BenchOptions
 from distrl.bench.jobs import log_progress
+from distrl.bench.result_cache import ResultCache, cache_for, code_version, write_result
 from distrl.bench.system.fault_cases import (
     DAMAGES,
     FILES,
@@ -36,20 +39,19 @@ from distrl.bench.system.fault_cases import (
     RunFile,
     Signal,
     SignalCase,
+    Surrounding,
     file_cases,
     quick_reads,
     signal_cases,
 )
-from distrl.bench.system.fault_files import SETTINGS, Tried, make_run, read_all, resume_damaged, unlisted
-from distrl.bench.system.fault_signals import SignalFigures, measure_stalls, run_signals
+from distrl.bench.system.fault_files import SETTINGS, Readers, Tried, make_run, resume_damaged, unlisted
+from distrl.bench.system.fault_signals import SignalFigures, run_signals
 from distrl.bench.system.fault_surroundings import try_surrounding
 from distrl.bench.system.fault_verbs import READERS
 from distrl.config.load import config_hash, load_config
 from distrl.errors import DistrlError, UsageError
 from distrl.runtime.run_folder import RunFolder
 
-STOPS = 30
-"""Stops over which the naming of a silent role is measured; `--quick` has those of its signals."""
 MOST_EXCEPTIONS = 2
 """A cell that leaves out so few damages names those instead."""
 QUICK_RESUMED: tuple[Damage, ...] = ("flipped",)
@@ -92,41 +94,81 @@ class FaultFigures(msgspec.Struct, frozen=True, kw_only=True):
     failed: list[str]
     """The cases that are not fine, each with what was seen."""
     stalls: int
-    """Stopped roles whose naming was measured."""
-    stall_named_p50_s: float
-    """From the stop of a role until `distrl status` calls it silent."""
-    stall_named_p99_s: float
+    """Roles that were stopped while they trained until `distrl status` called them silent; `distrl bench stalls` measures that."""
+    stall_named_slowest_s: float
+    """With all else that the bench does meanwhile."""
     wall_s: float
+    """Of all parts, of which two groups are tried at the same time."""
     seeds: int
     config_hash: str
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Cases that are tried one after the other."""
+
+    name: str
+
+
+class PartResults(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of them."""
+
+    results: list[Result]
+    named_s: list[float] = []
+    """How long each stopped role took to be named."""
+    wall_s: float = 0.0
+
+
+Work = Callable[[], Iterable[Result] | PartResults]
+Parts = Iterator[tuple[str, Work]]
+"""Parts by name, with what tries them."""
+
+
 def run(options: BenchOptions) -> FaultFigures:
     """Try the matrix, or the sample of it."""
-    started_s = time.monotonic()
+    cache = None if options.quick else cache_for(options, partial(code_version, whole=True))
     with tempfile.TemporaryDirectory(prefix="distrl-faults-") as folder, ThreadPoolExecutor(1) as beside:
-        root = Path(folder)
-        hurried = beside.submit(_signals, root, quick=True) if options.quick else None
-        base = make_run(root)
-        log_progress(f"faults: a run to damage after {time.monotonic() - started_s:.0f} s")
-        results = [
-            _complete(base),
-            *_files(base, root, quick=options.quick),
-            *_surroundings(base, root, quick=options.quick),
-        ]
-        # Alone, so that how soon a role is named is not a matter of what else runs; the quick form is for haste.
-        signals, named_s = hurried.result() if hurried else _signals(root, quick=False)
-    return summarise([*results, *signals], named_s, time.monotonic() - started_s)
+        root, cut = Path(folder), Event()
+        try:
+            signals = beside.submit(_try, _signals(root, cut, quick=options.quick), cache)
+            base = make_run(root)
+            with Readers(base.path, root / "copies") as readers:
+                files = _try(_files(base, root, readers, quick=options.quick), cache)
+            around = _try(_surroundings(base, root, quick=options.quick), cache)
+            return summarise([*files, *around, *signals.result()])
+        finally:
+            cut.set()
 
 
-def summarise(results: Sequence[Result], named_s: Sequence[float], wall_s: float) -> FaultFigures:
+def _try(parts: Parts, cache: ResultCache | None) -> list[PartResults]:
+    """Try parts, but for those that an earlier call of the same source has tried."""
+    return [_try_part(Part(name=name), work, cache) for name, work in parts]
+
+
+def _try_part(part: Part, work: Work, cache: ResultCache | None) -> PartResults:
+    kept = cache and cache.read(part, PartResults)
+    if kept:
+        return kept
+    started_s = time.monotonic()
+    done = work()
+    found = done if isinstance(done, PartResults) else PartResults(results=list(done))
+    found = msgspec.structs.replace(found, wall_s=time.monotonic() - started_s)
+    fine = sum(result.fine for result in found.results)
+    log_progress(f"faults: {part.name}: {fine} of {len(found.results)} fine, {found.wall_s:.0f} s")
+    if cache is not None:
+        cache.check_code()
+        write_result(cache.write_job_file(part), found)
+    return found
+
+
+def summarise(parts: Sequence[PartResults]) -> FaultFigures:
     """The cases in figures."""
+    results = [result for part in parts for result in part.results]
+    named_s = [named_s for part in parts for named_s in part.named_s]
     groups = sorted({result.group for result in results})
     counted = Counter((result.group, result.fine) for result in results)
     by_group = {
         name: {"cases": counted[name, True] + counted[name, False], "fine": counted[name, True]} for name in groups
     }
-    p50_s, p99_s = (round(float(np.quantile(named_s or [0.0], share)), 2) for share in (0.5, 0.99))
     return FaultFigures(
         cases=len(results),
         fine=sum(result.fine for result in results),
@@ -137,9 +179,8 @@ def summarise(results: Sequence[Result], named_s: Sequence[float], wall_s: float
         by_group=by_group,
         failed=[str(result) for result in results if not result.fine],
         stalls=len(named_s),
-        stall_named_p50_s=p50_s,
-        stall_named_p99_s=p99_s,
-        wall_s=round(wall_s, 1),
+        stall_named_slowest_s=round(max(named_s, default=0.0), 2),
+        wall_s=round(sum(part.wall_s for part in parts), 1),
         seeds=1,
         config_hash=config_hash(load_config(None, SETTINGS)),
     )
@@ -154,18 +195,23 @@ def _complete(base: RunFolder) -> Result:
     return Result(group="files", case="files of the run that no case damages", expected="none", seen=found or "none")
 
 
-def _files(base: RunFolder, root: Path, *, quick: bool) -> Iterator[Result]:
+def _files(base: RunFolder, root: Path, readers: Readers, *, quick: bool) -> Parts:
+    yield "all files", lambda: [_complete(base)]
     reads = quick_reads() if quick else [case for case in file_cases() if case.verb in READERS]
-    yield from map(_result, reads, read_all(base.path, root / "copies", reads))
+    for file, cases in groupby(reads, key=lambda case: case.file.file):
+        yield f"reading with {file} damaged", partial(_read, readers, list(cases))
     for damage in QUICK_RESUMED if quick else DAMAGES:
         # Of the two right ends that a replaced file may have, the longer one is a whole session: not for the quick form.
         files = [file for file in FILES if not (quick and damage in file.replaced)]
-        yield from _resumed(base, root / "resumed", files, damage)
+        yield f"resuming with files that are {damage}", partial(_resumed, base, root / "resumed", files, damage)
+
+
+def _read(readers: Readers, cases: Sequence[FileCase]) -> Iterator[Result]:
+    return map(_result, cases, readers.read(cases))
 
 
 def _resumed(base: RunFolder, copy: Path, files: Sequence[RunFile], damage: Damage) -> Iterator[Result]:
     """Files that stop a resumed run one by one; all those that must not stop it at once, and one by one where they do."""
-    log_progress(f"faults: resuming with files that are {damage}")
     cases = [FileCase(file=file, damage=damage, verb="resume") for file in files]
     together = [case for case in cases if case.expected == "goes on"]
     tried = resume_damaged(base, copy, [case.file for case in together], damage)
@@ -186,28 +232,36 @@ def _result(case: FileCase, tried: Tried) -> Result:
     return Result(group="files", case=what, expected=case.expected, seen=seen, lost=tried.lost)
 
 
-def _surroundings(base: RunFolder, root: Path, *, quick: bool) -> Iterator[Result]:
-    for case in SURROUNDINGS:
-        if case.quick or not quick:
-            try:
-                seen = try_surrounding(base, root / "surrounding", case)
-            except DistrlError as error:
-                seen = error.seen
-            yield Result(group="surroundings", case=case.name, expected=case.expected, seen=seen)
+def _surroundings(base: RunFolder, root: Path, *, quick: bool) -> Parts:
+    for what, cases in groupby((case for case in SURROUNDINGS if case.quick or not quick), key=lambda case: case.what):
+        yield what, partial(_surround, base, root / "surrounding", list(cases))
 
 
-def _signals(root: Path, *, quick: bool) -> tuple[list[Result], list[float]]:
-    runs = [list(QUICK_SIGNALS)] if quick else [signal_cases(*numbers) for numbers in SIGNAL_RUNS]
-    results, named_s = list[Result](), list[float]()
-    for number, cases in enumerate(runs):
+def _surround(base: RunFolder, root: Path, cases: Sequence[Surrounding]) -> Iterator[Result]:
+    for case in cases:
         try:
-            found = run_signals(root / f"signals-{number}", cases)
+            seen = try_surrounding(base, root, case)
         except DistrlError as error:
-            results += [_signal_result(case, error.seen) for case in cases]
-            continue
-        results += _audited(found)
-        named_s += [done.named_s for done in found.signalled if done.named_s is not None]
-    return results, named_s + ([] if quick else measure_stalls(root / "stalls", STOPS))
+            seen = error.seen
+        yield Result(group="surroundings", case=case.name, expected=case.expected, seen=seen)
+
+
+def _signals(root: Path, cut: Event, *, quick: bool) -> Parts:
+    runs = [list(QUICK_SIGNALS)] if quick else [signal_cases(*numbers) for numbers in SIGNAL_RUNS]
+    for number, cases in enumerate(runs):
+        name = ", ".join(dict.fromkeys(case.signal for case in cases))
+        yield f"signals: {name}", partial(_signal, root / f"signals-{number}", cases, cut)
+
+
+def _signal(root: Path, cases: Sequence[SignalCase], cut: Event) -> PartResults:
+    try:
+        found = run_signals(root, cases, cut)
+    except DistrlError as error:
+        if cut.is_set():
+            raise
+        return PartResults(results=[_signal_result(case, error.seen) for case in cases])
+    named_s = [done.named_s for done in found.signalled if done.named_s is not None]
+    return PartResults(results=_audited(found), named_s=named_s)
 
 
 def _signal_result(case: SignalCase, seen: str) -> Result:

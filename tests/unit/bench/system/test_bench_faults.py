@@ -33,7 +33,7 @@ from distrl.bench.system.fault_cases import (
     signal_case,
     signal_cases,
 )
-from distrl.bench.system.fault_files import SETTINGS, damage_file, flags, flip, mend_file, read_all, truncate, unlisted
+from distrl.bench.system.fault_files import SETTINGS, Readers, damage_file, flags, flip, mend_file, truncate, unlisted
 from distrl.bench.system.fault_signals import Sent, Sessions, outcome_of
 from distrl.bench.system.fault_surroundings import TRIALS
 from distrl.bench.system.fault_verbs import PRELOADED, READERS, Ended, Verb, run_verb, words_of
@@ -114,7 +114,8 @@ def test_each_verb_is_tried_in_a_copy_of_its_own_and_comes_back_in_order(tmp_pat
     files = [file for file in FILES if file.file in ("FORMAT", "env.json", "weights/latest.json")]
     verbs: tuple[Verb, ...] = ("runs show", "runs list")
     cases = [FileCase(file=file, damage="missing", verb=verb) for file in files for verb in verbs]
-    found = read_all(run.path, tmp_path / "copies", cases)
+    with Readers(run.path, tmp_path / "copies") as readers:
+        found = readers.read(cases)
     assert [tried.ended.outcome for tried in found] == [case.expected for case in cases]
     assert [case.expected for case in cases].count("refused") == 1
 

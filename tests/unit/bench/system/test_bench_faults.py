@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Literal
 
 import pytest
 
 from distrl.bench.base import names
-from distrl.bench.system import faults
+from distrl.bench.result_cache import ResultCache, code_version
+from distrl.bench.system import faults, stalls
 from distrl.bench.system.fault_cases import (
     DAMAGES,
     FILES,
@@ -37,9 +40,9 @@ from distrl.bench.system.fault_files import SETTINGS, Readers, damage_file, flag
 from distrl.bench.system.fault_signals import Sent, Sessions, outcome_of
 from distrl.bench.system.fault_surroundings import TRIALS
 from distrl.bench.system.fault_verbs import PRELOADED, READERS, Ended, Verb, run_verb, words_of
-from distrl.bench.system.faults import Result, rewrite, summarise
+from distrl.bench.system.faults import PartResults, Result, rewrite, summarise
 from distrl.config.load import load_config
-from distrl.errors import UsageError
+from distrl.errors import DistrlError, UsageError
 from distrl.runtime.run_folder import create_run
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import Heartbeat
@@ -273,23 +276,102 @@ def test_a_session_may_end_well_before_a_role_that_was_started_again_has_beaten(
 
 def test_cases_are_counted_and_those_that_are_not_fine_are_named() -> None:
     fine = Result(group="files", case="a", expected="goes on", seen="goes on")
+    files = [fine, Result(group="files", case="b", expected="refused", seen="traceback")]
+    signals = [
+        Result(group="signals", case="c", expected="goes on", seen="goes on", lost=2),
+        Result(group="signals", case="d", expected="goes on", seen="did not end"),
+    ]
     found = summarise(
-        [
-            fine,
-            Result(group="files", case="b", expected="refused", seen="traceback"),
-            Result(group="signals", case="c", expected="goes on", seen="goes on", lost=2),
-            Result(group="signals", case="d", expected="goes on", seen="did not end"),
-        ],
-        [2.0, 3.0],
-        10.0,
+        [PartResults(results=files, wall_s=7.0), PartResults(results=signals, named_s=[2.0, 3.0], wall_s=3.0)]
     )
     assert (found.cases, found.fine, found.tracebacks, found.silent, found.lost) == (4, 1, 1, 1, 2)
     assert found.by_group == {"files": {"cases": 2, "fine": 1}, "signals": {"cases": 2, "fine": 0}}
     assert [line[0] for line in found.failed] == ["b", "c", "d"]
-    assert (found.stalls, found.stall_named_p50_s) == (2, 2.5)
+    assert (found.stalls, found.stall_named_slowest_s, found.wall_s) == (2, 3.0, 10.0)
     assert faults.BEGIN in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("seen", "fine"), [("goes on", True), ("refused", True), ("no fix", False)])
 def test_where_two_ends_are_right_either_is_fine(seen: str, fine: bool) -> None:
     assert Result(group="files", case="a", expected="goes on or refused", seen=seen).fine is fine
+
+
+# --- interrupted ------------------------------------------------------------------------------------------------------
+
+
+def parts_of(tried: list[str], *, broken: str = "") -> faults.Parts:
+    """Three parts of one case each, which note that they were tried; `broken` raises as Ctrl-C does."""
+
+    def try_one(name: str) -> list[Result]:
+        if name == broken:
+            raise KeyboardInterrupt
+        tried.append(name)
+        return [Result(group="files", case=name, expected="goes on", seen="goes on")]
+
+    for name in ("first", "second", "third"):
+        yield name, partial(try_one, name)
+
+
+def test_after_an_interruption_the_parts_that_are_done_are_not_tried_again(tmp_path: Path) -> None:
+    cache, tried = ResultCache(tmp_path, code=lambda: "one"), list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        faults._try(parts_of(tried, broken="third"), cache)
+    found = faults._try(parts_of(tried), cache)
+    assert tried == ["first", "second", "third"]
+    assert [result.case for part in found for result in part.results] == tried
+    assert all(part.wall_s > 0 for part in found)
+
+
+def test_parts_of_other_code_are_tried_again_and_without_a_cache_all_are(tmp_path: Path) -> None:
+    tried = list[str]()
+    for code in ("one", "two"):
+        faults._try(parts_of(tried), ResultCache(tmp_path, code=partial(str, code)))
+    faults._try(parts_of(tried), None)
+    assert tried == ["first", "second", "third"] * 3
+
+
+def test_code_that_changes_meanwhile_ends_the_bench(tmp_path: Path) -> None:
+    codes = iter(["one", "one", "two"])
+    with pytest.raises(DistrlError, match="source of distrl has changed"):
+        faults._try(parts_of([]), ResultCache(tmp_path, code=lambda: next(codes)))
+
+
+def test_the_fingerprint_of_the_whole_package_minds_the_benches_too() -> None:
+    assert code_version(whole=True) != code_version()
+
+
+def test_a_bench_that_ends_early_sends_no_more_signals(tmp_path: Path) -> None:
+    cut = Event()
+    cut.set()
+    with pytest.raises(DistrlError, match="ended before all signals"):
+        faults._signal(tmp_path, signal_cases("TERM"), cut)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- stalls -----------------------------------------------------------------------------------------------------------
+
+
+def test_stops_while_a_role_starts_are_counted_apart() -> None:
+    found = stalls.summarise(
+        [
+            stalls.Stop(role="learner", phase="training", named_s=2.5),
+            stalls.Stop(role="worker", phase="finishing", named_s=3.5),
+            stalls.Stop(role="worker", phase="starting", named_s=20.0),
+        ],
+        died=1,
+        audited=(0, 2),
+        wall_s=60.0,
+    )
+    assert (found.stops, found.named_p50_s, found.named_slowest_s, found.within_bound) == (2, 3.0, 3.5, 0.5)
+    assert {role: named.stops for role, named in found.by_role.items()} == {"learner": 1, "worker": 1, "evaluator": 0}
+    assert {phase: named.slowest_s for phase, named in found.by_phase.items()} == {
+        "starting": 20.0,
+        "training": 2.5,
+        "finishing": 3.5,
+    }
+    assert (found.died, found.lost_episodes, found.duplicate_episodes) == (1, 0, 2)
+
+
+def test_stalls_are_measured_with_the_heartbeat_of_the_defaults() -> None:
+    assert load_config(None, stalls.SETTINGS).runtime.heartbeat_s == load_config(None, {}).runtime.heartbeat_s
+    assert sum(stalls.STOPS[phase] for phase in PHASES if phase != "starting") * len(stalls.ROLES) > 100

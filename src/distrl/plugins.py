@@ -39,14 +39,14 @@ BUILT_IN: dict[Kind, dict[str, str]] = {
         "web": "distrl.devices.web.fleet:make_devices",
     },
     "suites": {
-        "android_world": "distrl.tasks.android_world:AndroidWorldSuite",
-        "list": "distrl.tasks.lists:ListSuite",
-        "miniwob": "distrl.tasks.miniwob:MiniWobSuite",
-        "mobilegym": "distrl.tasks.mobilegym:MobileGymSuite",
         "sim-start": "distrl.tasks.sim.suites:sim_start",
         "sim-touch": "distrl.tasks.sim.suites:sim_touch",
         "sim-general": "distrl.tasks.sim.suites:sim_general",
         "sim-shopping": "distrl.tasks.sim.suites:sim_shopping",
+        "android_world": "distrl.tasks.android_world:AndroidWorldSuite",
+        "list": "distrl.tasks.lists:ListSuite",
+        "miniwob": "distrl.tasks.miniwob:MiniWobSuite",
+        "mobilegym": "distrl.tasks.mobilegym:MobileGymSuite",
         "webapps": "distrl.tasks.webapps.suite:WebAppsSuite",
     },
     "judges": {
@@ -115,7 +115,7 @@ def load(kind: Kind, name: str) -> Callable[..., Any]:
         )
     found = _attribute(f"{SETTING[kind]} = {name!r}", path or name)
     if not callable(found):
-        raise wrong_type(kind, name, f"a {type(found).__name__}", "a callable that takes its settings first")
+        raise wrong_type(kind, name, f"a {type(found).__name__}", "a function or a class that takes its settings first")
     return found
 
 

@@ -282,7 +282,7 @@ def test_what_cannot_be_called_is_refused(kind: plugins.Kind, tmp_path: Path) ->
     write(tmp_path, "THING = 3\n")
     said = refusal(kind, "bad:THING")
     assert "gives a int" in said
-    assert "expected: a callable that takes its settings first" in said
+    assert "expected: a function or a class that takes its settings first" in said
     assert f"a plug-in of the kind {kind}" in said
 
 
@@ -543,3 +543,14 @@ def test_a_configuration_may_name_plug_ins_of_every_kind(good: str) -> None:
     config = load_config(None, {**flags, **hosts})
     assert make_algorithm(config).settings == make_policy(config).settings  # type: ignore[attr-defined]
     assert find_judge(config.judge).settings.host == "there"  # type: ignore[attr-defined]
+
+
+def test_the_page_on_extending_names_everything_that_is_built_in() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+    for kind, setting in plugins.SETTING.items():
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{setting}` |"))
+        assert [name for name in plugins.BUILT_IN[kind] if f"`{name}`" not in row] == []
+
+
+def test_suites_that_need_nothing_else_are_listed_first() -> None:
+    assert plugins.names("suites")[:4] == ["sim-start", "sim-touch", "sim-general", "sim-shopping"]

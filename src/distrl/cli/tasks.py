@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     showing = actions.add_parser("show", help="one task, or a template with examples", allow_abbrev=False)
     showing.add_argument("name", metavar="ID|TEMPLATE", help="such as sim-general/test/00000 or settings-ringtone")
     playing = actions.add_parser("try", help="play one task, every screen drawn to a PNG", allow_abbrev=False)
-    playing.add_argument("id", metavar="ID", help="such as sim-general/test/00000")
+    playing.add_argument("id", metavar="ID", help="such as sim-general/test/00000 or my_tasks:suite/test/00000")
     playing.add_argument("--agent", choices=("oracle", "hand", "random"), default="oracle", help="who plays (oracle)")
     playing.add_argument("--out", type=Path, metavar="FOLDER", help="where the pictures go (runs/try/ID)")
     playing.add_argument("--perturbed", action="store_true", help="with pop-ups, slow loads, variants and updates")
@@ -103,6 +103,12 @@ def run(args: argparse.Namespace) -> int:
     """List, show, play or check."""
     if args.action == "check":
         return task_check.run(args)
+    if "tasks.suite" in args.overrides and args.action != "list":
+        raise UsageError(
+            f"--tasks.suite says nothing to `distrl tasks {args.action}`",
+            expected="the suite as the beginning of the ID, also of one of your own",
+            fix=f"distrl tasks {args.action} {args.overrides['tasks.suite']}/test/00000",
+        )
     if args.overrides:
         raise UsageError(
             f"--{next(iter(args.overrides))} says nothing to `distrl tasks {args.action}`",

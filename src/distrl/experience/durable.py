@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 """SQLite's codes for a file that another process keeps locked."""
 TEMPORARY = ".tmp"
 """How the names of unfinished files end."""
+MANY = ("episodes", "frames")
+"""Folders of a run's store whose files are not looked at before they are read."""
 
 FIXES = {
     errno.ENOSPC: "free some space on that disk, or choose another one with {flag}",
@@ -114,6 +117,33 @@ def link_once(source: Path, path: Path) -> bool:
     finally:
         source.unlink(missing_ok=True)
     return True
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether it is a pipe, a socket or a device, from which reading may never end; also by way of a link."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # not there, or not to be seen: whoever reads it says so
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def refuse_pipes(folder: Path) -> None:
+    """Raise where a folder of somebody else holds a pipe, a socket or a device: reading one may never end.
+
+    Episodes and screenshots are many; who reads one looks at it then.
+    """
+    for inside, folders, files in os.walk(folder):
+        for name in files:
+            path = Path(inside, name)
+            if is_pipe(path):
+                raise StoreError(
+                    f"{path} is a pipe, a socket or a device, and no file of a run",
+                    expected="files and folders alone",
+                    fix=f"rm {path}, and do not trust whom this folder came from",
+                )
+        if Path(inside).name == "experience":
+            folders[:] = [name for name in folders if name not in MANY]
 
 
 def temporary_name(path: Path) -> Path:

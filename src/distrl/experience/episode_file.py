@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from distrl.errors import StoreError
+from distrl.experience.durable import is_pipe
 from distrl.types import Trajectory
 
 MAGIC = b"DISTRLEP"
@@ -44,6 +45,8 @@ def encode(trajectory: Trajectory, *, created_s: float) -> bytes:
 
 def load(path: Path) -> EpisodeFile:
     """The verified content of `path`; `StoreError` where anything about it is wrong."""
+    if is_pipe(path):
+        raise _damaged(path, "it is a pipe, a socket or a device")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -53,6 +56,8 @@ def load(path: Path) -> EpisodeFile:
 
 def creation_time(path: Path) -> float:
     """When the file says that it was made, unverified and without reading the rest; 0 where it does not say."""
+    if is_pipe(path):
+        return 0.0
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD.size)

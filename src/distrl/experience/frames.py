@@ -23,7 +23,7 @@ from threading import Lock
 from typing import Protocol
 
 from distrl.errors import StoreError
-from distrl.experience.durable import make_fan, publish_all, storage_errors
+from distrl.experience.durable import is_pipe, make_fan, publish_all, storage_errors
 
 FRAME_BUFFER_BYTES = 2**30
 """Pictures that a worker holds in memory before they are stored: 2,000 to 5,000 full-size screenshots of a phone."""
@@ -60,6 +60,8 @@ class FrameStore:
         """The bytes behind `reference`, verified; `StoreError` where it is malformed, unknown or damaged."""
         digest = _digest(reference)
         path = self._path(digest)
+        if is_pipe(path):
+            raise _unusable(path, "it is a pipe, a socket or a device")
         try:
             picture = path.read_bytes()
         except OSError as error:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.errors import StoreError
+from distrl.experience.durable import refuse_pipes
 
 if TYPE_CHECKING:  # it loads torch, and whether a folder is an export is asked without
     from distrl.policies.base import Policy
@@ -58,6 +59,7 @@ def hash_file(file: Path) -> str:
 
 def read_manifest(path: Path) -> ExportManifest:
     """What the export in this folder holds; `StoreError` where it is of another format or damaged."""
+    refuse_pipes(path)
     try:
         found = msgspec.json.decode((path / MANIFEST).read_bytes(), type=ExportManifest)
     except (OSError, ValueError) as error:

@@ -27,7 +27,7 @@ import msgspec
 from distrl.config.load import UnreadableFile, config_hash, dump_toml, load, load_config
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError, UsageError, closest
-from distrl.experience.durable import replace, storage_errors
+from distrl.experience.durable import refuse_pipes, replace, storage_errors
 from distrl.runtime.exported import is_export
 from distrl.telemetry.gpu import ask_driver
 from distrl.transport.files import LOG_SUFFIX, FileLayout, FileTransport
@@ -197,6 +197,7 @@ def _open(path: Path) -> RunFolder:
 
 def _of_this_format(run: RunFolder) -> RunFolder:
     """`run`, where this version of distrl can read it."""
+    refuse_pipes(run.path)
     try:
         found = run.format_file.read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:

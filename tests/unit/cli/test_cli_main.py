@@ -107,6 +107,7 @@ def test_no_verb_shows_the_overview_and_counts_as_wrong_usage(capsys: pytest.Cap
         (["tasks", "show", "sim-general/test/999999"], "999999"),
         (["tasks", "show", "settings-ringtoon"], "settings-ringtone"),
         (["tasks", "try", "nonsense"], "sim-general"),
+        (["tasks", "try", "x/test/1", "--tasks.suite", "a:b"], "try: distrl tasks try a:b/test/00000"),
         (["tasks", "try", "sim-general/test/1", "--agent", "me"], "hand"),
     ],
 )

@@ -22,6 +22,7 @@ from distrl.errors import TaskError, UsageError, closest
 from distrl.evaluation.task_check import CheckedTask, CheckLimits, TaskCheck, check_tasks, first_of_each
 from distrl.tasks.base import SPLITS, Suite, find_suite
 from distrl.tasks.judges import find_judge
+from distrl.transport.lease_files import phone_leases
 from distrl.types import Split
 
 HELP = "set each template of a suite up on a device, judge it at its start, and name those that cannot be used"
@@ -97,9 +98,9 @@ def _check(args: argparse.Namespace, config: Config, suite: Suite) -> TaskCheck:
     )
     limits = CheckLimits(task_s=args.task_s, judge_s=config.judge.deadline_s)
     began_s = time.monotonic()
-    checked = asyncio.run(
-        check_tasks(tasks, find_devices(config.devices, fleet), find_judge(config.judge), limits, _teller(len(tasks)))
-    )
+    devices, leases = find_devices(config.devices, fleet), phone_leases(config.devices, fleet.owner)
+    judge = find_judge(config.judge)
+    checked = asyncio.run(check_tasks(tasks, devices, judge, limits, _teller(len(tasks)), leases))
     order = {task.template: number for number, task in enumerate(tasks)}
     level_of: Callable[[str], str] = getattr(suite, "level_of", lambda template: "")
     rows = [msgspec.structs.replace(row, level=level_of(row.template)) for row in checked]

@@ -118,7 +118,9 @@ class DevicePool:
         """Why whoever waits for a device has none, such as "1 restarting, 3 quarantined"."""
         counts = Counter(slot.health for slot in self._slots.values())
         shown = ", ".join(f"{count} {health}" for health, count in sorted(counts.items())) or "the pool is empty"
-        shared = f"; the {counts[Health.HEALTHY]} healthy are leased to other roles" * bool(counts[Health.HEALTHY])
+        shared = f"; the {counts[Health.HEALTHY]} healthy are leased to other roles or runs" * bool(
+            counts[Health.HEALTHY]
+        )
         return f"{shown}{shared}"
 
     async def lease(self, timeout_s: float) -> Device:

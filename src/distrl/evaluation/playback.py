@@ -12,6 +12,7 @@ import torch
 
 from distrl.config.schema import Config
 from distrl.devices.base import Device, Fleet, find_devices
+from distrl.devices.pool import DevicePool
 from distrl.errors import DeviceError, DeviceLost
 from distrl.evaluation.evaluate import TEMPERATURE
 from distrl.evaluation.stored_playback import Playback
@@ -19,7 +20,11 @@ from distrl.experience.frames import FrameCache
 from distrl.policies.base import Policy
 from distrl.rollout.episode import Decide, EpisodeLimits, EpisodeTools, attempt_of, run_episode, with_verdict
 from distrl.tasks.judges import Judge, judge_attempt
+from distrl.transport.lease_files import phone_leases
 from distrl.types import Decision, Observation, Task, Trajectory
+
+PATIENCE_S = 300.0
+"""How long whoever watches waits for a phone that something else on this machine drives."""
 
 
 class Player(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,12 +51,13 @@ def play(player: Player, task: Task, on_decision: OnDecision = lambda *_: None) 
 
 async def _on_a_device(player: Player, task: Task, on_decision: OnDecision) -> Playback:
     fleet = Fleet(owner="watch", count=1, seed=player.seed, purpose="evaluation")
-    device, *others = find_devices(player.config.devices, fleet)
+    devices = player.config.devices
+    pool = DevicePool(find_devices(devices, fleet), leases=phone_leases(devices, fleet.owner))
     try:
-        return await _play(player, device, task, on_decision)
+        async with pool.leased(PATIENCE_S) as device:
+            return await _play(player, device, task, on_decision)
     finally:
-        for made in (device, *others):
-            await made.close()
+        await pool.close()
 
 
 async def _play(player: Player, device: Device, task: Task, on_decision: OnDecision) -> Playback:

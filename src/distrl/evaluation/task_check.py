@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from distrl.devices.base import DEVICE_FAULTS, Device, cause_of
+from distrl.devices.base import DEVICE_FAULTS, Device, DeviceLeases, cause_of
 from distrl.devices.pool import DevicePool
 from distrl.errors import DeviceError, LossCause, TaskError
 from distrl.tasks.base import SPLITS, Suite
@@ -80,9 +80,10 @@ async def check_tasks(
     judge: Judge,
     limits: CheckLimits,
     tell: Callable[[CheckedTask], None],
+    leases: DeviceLeases | None = None,
 ) -> list[CheckedTask]:
     """Each of these on whatever device is free; `tell` hears of each as it is done. Closes the devices."""
-    pool, queue = DevicePool(devices), iter(tasks)
+    pool, queue = DevicePool(devices, leases=leases), iter(tasks)
     done: list[CheckedTask] = []
 
     async def lane() -> None:

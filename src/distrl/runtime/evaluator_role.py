@@ -11,7 +11,7 @@ from distrl.errors import StoreError
 from distrl.evaluation.evaluate import evaluate, held_out
 from distrl.evaluation.report import make_report
 from distrl.runtime.base import RoleContext
-from distrl.runtime.factory import make_evaluation, make_frame_cache, make_policy, prepare_torch
+from distrl.runtime.factory import leases_of, make_evaluation, make_frame_cache, make_policy, prepare_torch
 from distrl.types import PolicyVersion
 
 POLL_S = 0.1
@@ -82,7 +82,7 @@ class Evaluator:
         words = f"evaluating version {version.version} ({name})"
         how = replace(
             how,
-            leases=context.transport.leases(context.name),
+            leases=leases_of(context),
             beat=lambda done: self._beat(f"{words}: {done} of {len(tasks)}"),
             needs=lambda seconds: context.heartbeat.figures.update(needs_s=seconds),
         )

@@ -16,7 +16,7 @@ from distrl import plugins
 from distrl.algorithms.base import Algorithm, AlgorithmContext
 from distrl.config.rules import reads_screenshots
 from distrl.config.schema import Config
-from distrl.devices.base import Device, Fleet, find_devices
+from distrl.devices.base import Device, DeviceLeases, Fleet, find_devices
 from distrl.devices.following import Following, can_follow
 from distrl.devices.health import DeviceEvent
 from distrl.devices.pool import DevicePool
@@ -36,6 +36,7 @@ from distrl.runtime.placement import torch_device
 from distrl.tasks.base import Fitting, RelabelsEpisodes, Suite, find_suite, tasks_of
 from distrl.tasks.judges import find_judge
 from distrl.transport.base import EventSink, Transport
+from distrl.transport.lease_files import phone_leases
 
 FRAMES_IN_MEMORY = 8192
 """Pictures that a process holds in memory: 100 MB at 224 × 448."""
@@ -218,8 +219,12 @@ def make_pool(context: RoleContext, devices: Sequence[Device]) -> DevicePool:
         told = {name: value for name, value in asdict(event).items() if value and name != "kind"}
         context.log.write(event.kind, **told)
 
-    leases, active = context.transport.leases(context.name), context.config.devices.per_worker
-    return DevicePool(devices, leases=leases, active=active, tell=tell)
+    return DevicePool(devices, leases=leases_of(context), active=context.config.devices.per_worker, tell=tell)
+
+
+def leases_of(context: RoleContext) -> DeviceLeases:
+    """How a role shares devices: with the other roles of its run, and phones over ADB with whatever else runs here."""
+    return phone_leases(context.config.devices, context.name) or context.transport.leases(context.name)
 
 
 def make_following(context: RoleContext, devices: Sequence[Device]) -> Following | None:

@@ -32,6 +32,7 @@ from distrl.runtime.source import Source, check_split, check_text, check_whole, 
 from distrl.tasks.base import find_suite, find_task
 from distrl.tasks.judges import find_judge
 from distrl.transport.files import read_checkpoint
+from distrl.transport.lease_files import phone_leases
 from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Split, Task
 
@@ -88,7 +89,9 @@ def evaluate_source(
     tasks = choose_tasks(config, episodes, source.split, notice)
     # Pictures are taken only for a policy that reads them: drawing them takes most of the time.
     frames = loaded.frames if reads_screenshots(config) else None
-    how = make_evaluation(config, seed=config.run.seed, frames=frames)
+    how = replace(
+        make_evaluation(config, seed=config.run.seed, frames=frames), leases=phone_leases(config.devices, "evaluate")
+    )
     found = evaluate(loaded.policy, tasks, replace(how, beat=lambda count: done(count, len(tasks))))
     return make_report(found, suite=config.tasks.suite, version=loaded.version)
 

@@ -1,4 +1,4 @@
-"""Leases of devices that several processes of one machine share: two locked files per device.
+"""Leases of devices that several processes of one machine share, roles of a run or several runs: two locked files per device.
 
 Both are locks of the operating system, so a process that is killed holds no device. Whoever holds the first has the
 device. Whoever finds it taken locks the second and is the next to have it: a holder that gives a device back and asks for it
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
+from distrl.config.schema import DevicesConfig
+from distrl.devices.android.records import state_folder
 from distrl.devices.base import is_own
 from distrl.experience.durable import storage_errors
 
@@ -69,6 +72,19 @@ class FileLeases:
             os.close(file)
             return None
         return file
+
+
+def phone_leases(devices: DevicesConfig, owner: str) -> FileLeases | None:
+    """The leases of phones over ADB, for one role or program; None for devices of other kinds.
+
+    A phone is one phone whatever runs: these leases are those of all runs, evaluations and other programs of a user on this
+    machine. Two runs on one phone take turns, episode by episode.
+    """
+    if devices.kind != "android":
+        return None
+    return FileLeases(
+        state_folder() / "leases" / quote(socket.gethostname(), safe=""), owner
+    )  # a home may be on many machines
 
 
 def _file_name(device: str) -> str:

@@ -325,7 +325,7 @@ def test_a_device_that_another_role_plays_on_is_waited_for_and_the_others_are_ta
         worker.release(first)
         await time.advance(LEASE_SWEEP_S)
         assert (await waiting).name == "phone-0"
-        with pytest.raises(DeviceError, match="leased to other roles"):
+        with pytest.raises(DeviceError, match="leased to other roles or runs"):
             await asyncio.gather(worker.lease(2.0), time.advance(3.0))
 
     play(scene)

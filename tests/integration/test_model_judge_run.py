@@ -114,6 +114,6 @@ def test_a_run_without_the_key_does_not_begin(tmp_path: Path, monkeypatch: pytes
         "judge.model.url": "http://127.0.0.1:9/v1",
     }
     refused = distrl("train", *flags(settings))
-    assert refused.returncode == 2
+    assert refused.returncode == 3
     assert f"the environment variable {KEY_ENV} is not set" in refused.stderr
     assert not (tmp_path / "runs").exists()

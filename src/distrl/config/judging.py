@@ -128,6 +128,8 @@ class ModelJudgeConfig(Section, frozen=True):
     """Show the screenshots of these screens, where the run keeps them (`rollout.keep_screenshots`)."""
     elements: bool = True
     """Show the text of their UI elements."""
+    needs_claim: bool = True
+    """An attempt that ends without a claim has failed, and costs no request; false: the model goes by its last screens, as DigiRL's and DistRL's judges do."""
     request_s: Seconds = 30.0
     """A request that takes longer has failed."""
     retries: Annotated[int, Meta(ge=0, le=20)] = 4

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from distrl.config.load import dump_toml, load_config
 from distrl.config.schema import Config, JudgeConfig, ModelJudgeConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, JudgeError
 from distrl.tasks import model_judge
 from distrl.tasks.chat import ChatClient
 from distrl.tasks.judges import Attempt, AutoJudge, find_judge, judge_attempt
@@ -104,6 +104,20 @@ def test_who_claims_nothing_has_failed_and_costs_no_request() -> None:
         assert judged(server, attempt(claim=None, ending=Ending.ENVIRONMENT)).success
 
 
+def test_without_a_claim_the_model_goes_by_the_screens_where_the_settings_say_so() -> None:
+    with ChatServer(usual=says("success", "Wi-Fi is on")) as server:
+        found = judged(server, attempt(claim=None, ending=Ending.STEP_LIMIT), needs_claim=False)
+    assert (found.outcome, found.false_completion) == ("success", False)
+    assert told(server.asked[0])[0]["claim"] is None
+
+
+@pytest.mark.parametrize("fence", ["```json", "```"])
+def test_an_answer_in_a_code_fence_is_an_answer(fence: str) -> None:
+    text = json.dumps({"outcome": "failure", "reason": "Wi-Fi is off"})
+    with ChatServer(says_text(f"{fence}\n{text}\n```\n")) as server:
+        assert judged(server) == Verdict(outcome="failure", reason="Wi-Fi is off", false_completion=True)
+
+
 def test_without_anything_to_see_the_outcome_is_unknown() -> None:
     with ChatServer() as server:
         found = judged(server, attempt(Observation(instruction="x")))
@@ -117,7 +131,9 @@ def test_without_anything_to_see_the_outcome_is_unknown() -> None:
         "success",
         "Sure! " + json.dumps({"outcome": "success", "reason": ""}),
         json.dumps({"outcome": "success", "reason": ""}) + " I hope that helps",
-        "```json\n" + json.dumps({"outcome": "success", "reason": ""}) + "\n```",
+        "```json\n" + json.dumps({"outcome": "success", "reason": ""}) + "\n```\nThat is all.",
+        "Sure!\n```json\n" + json.dumps({"outcome": "success", "reason": ""}) + "\n```",
+        "```python\n" + json.dumps({"outcome": "success", "reason": ""}) + "\n```",
         json.dumps({"outcome": "success"}),
         json.dumps({"outcome": "SUCCESS", "reason": ""}),
         json.dumps({"outcome": True, "reason": ""}),
@@ -398,18 +414,19 @@ def test_the_key_is_in_no_verdict_log_error_or_file(caplog: pytest.LogCaptureFix
 def test_a_missing_key_is_refused_at_the_start_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ("", "  "):
         monkeypatch.setenv(KEY_ENV, value)
-        with pytest.raises(ConfigError, match=f"the environment variable {KEY_ENV} is not set") as caught:
+        with pytest.raises(JudgeError, match=f"the environment variable {KEY_ENV} is not set") as caught:
             find_judge(judge_settings("http://127.0.0.1:1/v1"))
         assert caught.value.fix.startswith(f"export {KEY_ENV}=")
+        assert caught.value.exit_code == 3
     find_judge(judge_settings("http://127.0.0.1:1/v1", key_env=""))
-    with pytest.raises(ConfigError, match=KEY_ENV):
+    with pytest.raises(JudgeError, match=KEY_ENV):
         find_judge(judge_settings("http://127.0.0.1:1/v1", kind="auto"))
 
 
 @pytest.mark.parametrize("key", ["two words", "line\nbreak", "“quoted”"])
 def test_an_odd_key_is_refused_without_being_told(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv(KEY_ENV, key)
-    with pytest.raises(ConfigError, match="characters that no key has") as caught:
+    with pytest.raises(JudgeError, match="characters that no key has") as caught:
         find_judge(judge_settings("http://127.0.0.1:1/v1"))
     assert key not in str(caught.value)
 

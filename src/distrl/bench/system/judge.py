@@ -4,8 +4,8 @@ Each task is played by four agents: the oracle, an oracle that stops one step ea
 random one. All of them end with a claim, so that the claim gives nothing away. The judge sees what it sees in a run; the truth is the
 state of the phone.
 
-The judge is the model of the environment: DISTRL_JUDGE_URL, DISTRL_JUDGE_MODEL, and DISTRL_JUDGE_KEY where it takes a key.
-Without an address, it is the judge of simulated phones with 10 % of its verdicts turned round, which shows what the figures of
+The judge is that of the configuration DISTRL_JUDGE_CONFIG, a file with `[judge]` as `distrl train` takes it; or the model of the
+environment: DISTRL_JUDGE_URL, DISTRL_JUDGE_MODEL, and DISTRL_JUDGE_KEY where it takes a key. Without either, it is the judge of simulated phones with 10 % of its verdicts turned round, which shows what the figures of
 such a judge look like.
 """
 
@@ -15,12 +15,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Literal
 
 import msgspec
 
 from distrl.bench.base import BenchOptions
+from distrl.config.load import load_config
 from distrl.config.schema import (
     NO_PERTURBATIONS,
     DevicesConfig,
@@ -92,12 +94,15 @@ def run(options: BenchOptions) -> JudgeFigures:
     """Measure the judge of the environment."""
     config = judge_config(os.environ)
     judge = find_judge(config) if config else NoisyJudge(find_judge(JudgeConfig(kind="sim")), NOISE)
-    name = config.model.model if config else f"the state of simulated phones, {NOISE:.0%} of the verdicts turned round"
-    return measure(judge, name, num_tasks=QUICK_TASKS if options.quick else TASKS, pictures=config is not None)
+    name = config.model.model or config.kind if config else f"the state of simulated phones, {NOISE:.0%} of the verdicts turned round"  # fmt: skip
+    pictures = config is not None and config.model.pictures
+    return measure(judge, name, num_tasks=QUICK_TASKS if options.quick else TASKS, pictures=pictures)
 
 
 def judge_config(environ: Mapping[str, str]) -> JudgeConfig | None:
-    """The model judge that the environment names; None where it names none."""
+    """The judge that the environment names; None where it names none."""
+    if path := environ.get("DISTRL_JUDGE_CONFIG"):
+        return load_config(Path(path)).judge
     if not environ.get("DISTRL_JUDGE_URL"):
         return None
     key_env = "DISTRL_JUDGE_KEY" if environ.get("DISTRL_JUDGE_KEY") else ""

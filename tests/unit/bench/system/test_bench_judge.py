@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +109,21 @@ def test_a_judge_that_reads_the_screen_is_told_from_one_that_believes_every_clai
         assert config is not None
         found = measure(find_judge(config), "believes", num_tasks=4)
     assert found.false_positive_rate > 0.5
+
+
+def test_the_judge_of_a_run_s_own_configuration_is_measured(tmp_path: Path) -> None:
+    with ChatServer(usual=says("failure")) as server:
+        path = tmp_path / "mine.toml"
+        path.write_text(f'''[judge]
+kind = "model"
+[judge.model]
+url = "{server.url}"
+model = "blind"
+key_env = ""
+pictures = false
+''')
+        config = judge_config({"DISTRL_JUDGE_CONFIG": str(path), "DISTRL_JUDGE_URL": "http://127.0.0.1:1/v1"})
+        assert config is not None
+        found = measure(find_judge(config), "blind", num_tasks=1, pictures=config.model.pictures)
+    assert (found.false_negative_rate, found.unknown) == (1.0, 0.0)
+    assert not any(part["type"] == "image_url" for asked in server.asked for part in asked["messages"][1]["content"])

@@ -155,6 +155,7 @@ def parts() -> list[str]:
         f"{inserts} · {samples}",
         f"{adb['tap_ms']:.2f} · {adb['screenshot_ms']:.0f} ms, "
         f"beside {adb['cli_tap_ms']:.1f} · {adb['cli_screenshot_ms']:.0f} ms",
+        f"{adb['show_ms']:.0f} ms",
     ]
 
 
@@ -181,8 +182,16 @@ def android() -> list[str]:
         " · ".join(f"{100 * one['success_before'][0]:.1f} → {percent(one['success_after'][0])}" for one in ways),
         " · ".join(f"{one['steps_per_s']:.0f}" for one in ways),
         f"{percent(load['kept'], 0)} [{low}, {high}] · {percent(load['kept_one_at_a_time'], 0)}",
+        *judge(),
         *judge_cost(),
     ]
+
+
+def judge() -> list[str]:
+    found = kept("judge")
+    assert (found["n"], "10% of the verdicts turned round" in found["judge"], found["unknown"]) == (400, True, 0.0)
+    rates = [found[name] for name in ("accuracy", "false_positive_rate", "false_negative_rate")]
+    return [percents(rates), percents([one["accuracy"] for one in found["by_length"].values()])]
 
 
 JUDGES = ("5% wrong, correlated", "10% wrong, correlated", "20% wrong, correlated", "20% wrong, at random")
@@ -210,6 +219,9 @@ def test_the_pages_of_android_and_judges_show_what_was_measured() -> None:
     kept_shares = [100 * share for share in (load["kept"], *load["kept_spread"], load["kept_one_at_a_time"])]
     told = "collection kept {:.0f} % ({:.0f} to {:.0f} % between neighbouring windows), with one at a time {:.0f} %"
     assert told.format(*kept_shares) in prose("docs/judges.md")
+    right, positive, negative = judge()[0].split(" · ")
+    told = f"it finds {right} right, {positive} false positives and {negative} false negatives in 400 episodes"
+    assert told in prose("docs/judges.md")
     _, ten, twenty, _ = judge_cost()[1].split(" · ")
     told = "10 % cost {} points {} and 20 % cost {} {}, as much as random errors"
     assert told.format(*ten.split(" ", 1), *twenty.split(" ", 1)) in prose("docs/judges.md")

@@ -35,7 +35,7 @@ VERSION, DEVICES = "host:version", "host:devices-l"
 OF_SERVER = (VERSION, DEVICES)
 """Requests in which no device takes part."""
 RESTART_SERVER = "adb kill-server; adb start-server"
-POOL_RECONNECTS = "return its lease; the pool reconnects it"
+POOL_RECONNECTS = "in a run the pool brings it back; by hand: adb reconnect, or adb kill-server where no device answers"
 OUT, ERR, EXIT = 1, 2, 3
 """Packets of shell v2."""
 STATES = "device|offline|unauthorized|authorizing|connecting|no permissions|recovery|rescue|sideload|bootloader|host|detached"
@@ -371,8 +371,7 @@ def refusal(serial: str, said: str) -> DeviceLost:
         seen = f"this user may not open {serial} on USB"
         return DeviceLost(seen, expected="a phone that adb may open", fix=fix, cause=LossCause.PERSON)
     if "offline" in said:
-        fix = "return its lease: the pool reconnects it; by hand: adb reconnect"
-        return DeviceLost(f"{serial} is offline", fix=fix, cause=LossCause.OFFLINE)
+        return DeviceLost(f"{serial} is offline", fix=POOL_RECONNECTS, cause=LossCause.OFFLINE)
     if "not found" in said or "no devices" in said:
         where = f"adb connect {serial}" if ":" in serial else "plug it in, and turn USB debugging on"
         seen, expected = f"adb knows no device {serial!r}", "a serial of `adb devices`"

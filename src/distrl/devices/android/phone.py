@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, AdbConfig, ShellResult, refusal
+from distrl.devices.android.adb import POOL_RECONNECTS, Adb, AdbConfig, ShellResult, refusal
 from distrl.devices.android.quoting import ADB_KEYBOARD, Typing, quote
 from distrl.devices.base import Sleep
 from distrl.errors import DeviceError, DeviceLost, LossCause, TaskError
@@ -55,7 +55,7 @@ class Phone:
 
     def lost(self, what: str, cause: LossCause = LossCause.CRASH) -> DeviceLost:
         """The error that returns the lease, for the pool to bring the phone back."""
-        return DeviceLost(f"{self.serial}: {what}", fix="return its lease; the pool reconnects it", cause=cause)
+        return DeviceLost(f"{self.serial}: {what}", fix=POOL_RECONNECTS, cause=cause)
 
     # apps, settings and the lock
 

@@ -245,6 +245,20 @@ def test_a_swiped_lock_opens_and_a_secure_one_is_named(config: AdbConfig) -> Non
     on_a_phone(config, play)
 
 
+@pytest.mark.parametrize(("transfer", "display"), [("raw", ""), ("png", ""), ("raw", "4619827259835644672")])
+def test_a_phone_that_folds_is_photographed_whatever_it_warns_of(
+    config: AdbConfig, transfer: str, display: str
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        warned = b"Multiple displays" in await adb.exec_out(phone.serial, "screencap")
+        assert warned
+        capture = await device.capture(screenshot=True)
+        assert (capture.width_px, capture.height_px, bool(capture.screenshot)) == (360, 720, True)
+
+    folding, settings = replace(CALM, num_displays=2), replace(QUICK, transfer=transfer, display=display)
+    on_a_phone(config, play, android=folding, settings=settings)
+
+
 @pytest.mark.parametrize("fault", ["truncate", "garbage", "slow"])
 def test_one_bad_answer_is_asked_for_again(config: AdbConfig, fault: str) -> None:
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:

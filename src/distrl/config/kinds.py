@@ -163,6 +163,8 @@ class AndroidConfig(Section, frozen=True):
     """Screenshots are scaled down to so many pixels in width; 0: kept as they are."""
     transfer: Literal["raw", "png"] = "raw"
     """How pictures come over: raw is quickest on a local emulator, png smaller over USB."""
+    display: Annotated[str, Meta(pattern=r"^[0-9]{0,20}$")] = ""
+    """Display that is photographed where a phone has several, as `adb shell dumpsys SurfaceFlinger --display-id` numbers them; empty: the first."""
     elements: bool = True
     """Read the UI hierarchy, which takes Android a second or two; false: pictures alone, for policies that read no elements."""
     quiet_s: SecondsOrNone = 0.4

@@ -222,6 +222,9 @@ class Supervisor(ABC, Generic[R]):
             role.kill()
             # It may have given up and then hung on its way out, such as in a thread that the disk does not let go.
             self._raise_reason(role, code=0)
+            if role.finishing and heartbeat is not None and heartbeat.phase == "stopped":
+                role.done, role.note = True, "finished"  # its work is done; a busy machine takes long to end a process
+                return
             self._restart_later(role, f"silent for {role.silent_s:.0f} s while {what} (runtime.{setting})")
 
     def _own(self, role: R) -> Heartbeat | None:

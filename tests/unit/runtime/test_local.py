@@ -67,6 +67,8 @@ while not asked and "--finish" not in flags:
     heartbeat.doing("playing")
     time.sleep(0.005)
 heartbeat.stopped("finished with --finish" if "--finish" in flags else "finished")
+while behaviour == "hangs-at-the-end":
+    signal.pause()
 sys.exit(9 if behaviour == "stumbles" and "--finish" not in flags else 0)
 """
 PATIENCE_S = 60.0
@@ -162,6 +164,17 @@ def test_a_silent_role_is_named_with_what_it_was_doing_and_started_again(tmp_pat
         (death,) = made.deaths()
         assert death["why"] == "silent for 30 s while thinking hard (runtime.silent_after_s)"
         made.supervise_until(lambda: made.says("playing"))
+
+
+def test_a_role_that_has_finished_and_does_not_end_is_ended_and_not_started_again(tmp_path: Path) -> None:
+    with scene(tmp_path, "hangs-at-the-end") as made:
+        made.supervise_until(lambda: made.says("playing"))
+        made.runtime.ask_to_finish("worker-0", needed=True)
+        made.supervise_until(lambda: made.says("finished"))
+        made.runtime.supervise()
+        made.pass_time(31.0)
+        assert made.runtime.ended("worker-0")
+        assert (made.deaths(), made.runtime.restarts()) == ([], 0)
 
 
 class StaleHeartbeats:

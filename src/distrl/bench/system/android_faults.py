@@ -23,7 +23,7 @@ from distrl.runtime.run_folder import RunFolder
 from distrl.types import Ending
 
 RATE = 0.03
-MINUTES, QUICK_MINUTES = 11.0, 3.0
+MINUTES, QUICK_MINUTES = 6.0, 3.0
 TASKS, QUICK_TASKS = 60, 20
 
 

@@ -324,11 +324,12 @@ class AndroidDevice:
 
     async def _take_picture(self) -> Frame:
         """The screen; one that comes damaged is taken once more."""
-        png, problem = self._settings.transfer == "png", CorruptFrame("no picture")
+        png, display = self._settings.transfer == "png", self._settings.display
+        problem = CorruptFrame("no picture")
         for _ in range(PICTURE_TRIES):
             data = await self.phone.adb.exec_out(
                 self.phone.serial,
-                "screencap -p" if png else "screencap",
+                f"screencap{' -p' * png}{f' -d {display}' if display else ''}",
                 deadline_s=self._settings.call_s,
                 size_hint=self._picture_bytes,
             )

@@ -16,6 +16,7 @@ RGBA_8888, RGBX_8888 = 1, 2
 HEADERS = (16, 12)
 """Bytes before the pixels: with the colour space, from Android 9 on, and without."""
 LARGEST_SIDE = 10_000
+WARNING, WARNING_ENDS, LONGEST_WARNING = b"[Warning] ", b"for valid display IDs.\n", 2000
 BLACK_LEVEL = 8
 COMPARED_WIDTH = 270
 """Pictures are compared on a grid of about so many columns."""
@@ -42,6 +43,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_raw(data: bytes | bytearray) -> Frame:
     """What `screencap` sent; `CorruptFrame` where it is cut off, no picture or of an unknown format."""
+    data = without_warning(data)
     if len(data) < HEADERS[0]:
         raise _corrupt(f"a screenshot of {len(data)} bytes")
     width, height, kind = struct.unpack_from("<3I", data)
@@ -61,10 +63,18 @@ def read_raw(data: bytes | bytearray) -> Frame:
 def read_png(data: bytes | bytearray) -> Frame:
     """What `screencap -p` sent."""
     try:
-        image = Image.open(BytesIO(data), formats=("PNG",)).convert("RGBA")
+        image = Image.open(BytesIO(without_warning(data)), formats=("PNG",)).convert("RGBA")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise _corrupt(f"a screenshot of {len(data):,} bytes that is no PNG") from error
     return Frame(pixels_HWC=np.asarray(image))
+
+
+def without_warning(data: bytes | bytearray) -> bytes | bytearray:
+    """What was sent without the words that `screencap` puts before the picture of a phone with several displays."""
+    if not data.startswith(WARNING):
+        return data
+    begin, end = data.find(WARNING_ENDS, 0, LONGEST_WARNING), len(WARNING_ENDS)
+    return data if begin < 0 else data[begin + end :]
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):

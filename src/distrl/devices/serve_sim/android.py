@@ -42,6 +42,10 @@ MOMENT_S = 0.1
 """How long a moment of a loading screen lasts."""
 RGBA_8888, SRGB = 1, 1
 KEYS = {"KEYCODE_HOME": 3, "KEYCODE_BACK": 4, "KEYCODE_ENTER": 66, "KEYCODE_DEL": 67, "KEYCODE_TAB": 61, "KEYCODE_MOVE_END": 123, "KEYCODE_WAKEUP": 224, "KEYCODE_APP_SWITCH": 187}  # fmt: skip
+MULTIPLE_DISPLAYS = b"""[Warning] Multiple displays were found, but no display id was specified! Defaulting to the first display found.
+A display ID can be specified with the [-d display-id] option.
+See "dumpsys SurfaceFlinger --display-id" for valid display IDs.
+"""
 WIDGETS = ("Switch", "CheckBox", "Button", "EditText", "TextView", "ImageButton", "ScrollView", "ProgressBar")
 """Classes that Android has too; the others get a name of their own."""
 
@@ -52,6 +56,8 @@ class AndroidSettings(msgspec.Struct, frozen=True, kw_only=True):
     width_px: int = 360
     height_px: int = 0
     """0: twice the width; a higher screen has a black bar at the bottom."""
+    num_displays: int = 1
+    """A phone that folds has two: `screencap` warns of that before the picture."""
     adb_keyboard: bool = True
     """Whether ADBKeyBoard is installed."""
     perturbations: PerturbationConfig = PerturbationConfig()
@@ -198,12 +204,15 @@ class SimulatedAndroid:
     # what it shows
 
     def _screencap(self, words: list[str], data: bytes) -> Done:
-        if "-p" in words:
-            return Done(self._png())
+        several = self.settings.num_displays > 1 and "-d" not in words
+        picture = self._png() if "-p" in words else self._pixels()
+        return Done(picture, MULTIPLE_DISPLAYS if several else b"")
+
+    def _pixels(self) -> bytes:
         state = self.state
         if self._raw is None or self._raw[0] is not state:
             self._raw = state, self._draw(state)
-        return Done(self._raw[1])
+        return self._raw[1]
 
     def _draw(self, state: PhoneState) -> bytes:
         from distrl.devices.sim.render import draw  # Pillow and its fonts are loaded where someone wants pictures
@@ -219,7 +228,7 @@ class SimulatedAndroid:
 
         from PIL import Image
 
-        raw = self._screencap(["screencap"], b"").out
+        raw = self._pixels()
         file = BytesIO()
         Image.frombytes("RGBA", self.settings.size, raw[16:]).save(file, "PNG")
         return file.getvalue()

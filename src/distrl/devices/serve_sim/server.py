@@ -115,8 +115,8 @@ class ServedPhone:
         if name.partition(",")[0] not in ("shell", "exec"):
             return
         done = await self._spoil(self.android.shell(rest), fault)
-        if name == "exec":
-            await stream.write(done.out + done.err)
+        if name == "exec":  # one stream for both; what a command warns of comes before its output
+            await stream.write(done.err + done.out)
         elif ",v2" in name:
             await stream.write(_packets(done))
         else:

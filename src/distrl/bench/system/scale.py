@@ -1,10 +1,14 @@
-"""`distrl bench scale`: trajectories per second over the number of devices, on several Ray nodes of one machine.
+"""`distrl bench scale`: trajectories per second over the number of devices and of workers, on several Ray nodes of one machine.
 
 Each entry is a real `distrl train` on a cluster of a head and two nodes, with simulated phones at their scaled latency and
-the default policy without a warm start. Up to 64 phones to a worker, and up to eight workers, spread over the nodes. What is
+the default policy after its warm start. Up to 64 phones to a worker, and up to eight workers, spread over the nodes. What is
 counted is what the store acknowledged while the run was collecting, without the first part of that time, in which no
 episode can be over yet. `cpu_share` says how much of the machine's cores the roles used: where it comes near 1, more
 phones cannot bring more, whatever the software does.
+
+Over devices, the learner does all its work with a learning rate of next to nothing: a policy that gets better plays shorter
+episodes, and rates could not be compared. Over workers (eight phones each) it learns as it does by default, for the
+same time, and the success of what it has learnt is measured on held-out tasks.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from distrl.bench.base import BenchOptions, num_cores
 from distrl.bench.jobs import log_progress
+from distrl.bench.plots import BLUE, GREY, check_matplotlib, plot_file
 from distrl.bench.system.ray_nodes import on_cluster, ray_nodes
 from distrl.config.load import config_hash, load_config
 from distrl.errors import DistrlError
@@ -31,9 +37,18 @@ from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.files import FileHeartbeats
 from distrl.types import Value
 
-DEVICES, QUICK_DEVICES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000), (2, 8)
-MINUTES, QUICK_MINUTES = 1.0, 0.25
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DEVICES, QUICK_DEVICES = (1, 2, 4, 8, 16, 64, 128, 256, 512, 1000), (2, 8)
+MINUTES, QUICK_MINUTES = 0.75, 0.25
 PER_WORKER, MOST_WORKERS = 64, 8
+FLEETS, QUICK_FLEETS = (1, 2, 4, 8), (1, 2)
+"""Numbers of workers."""
+FLEET_MINUTES, PER_FLEET_WORKER, FLEET_TASKS = 1.0, 8, 200
+FEW_DEVICES = 8
+"""What counts as linear is the rate per device of all entries with up to so many devices: that of one alone is a few episodes."""
+BEND = 0.9
 NODES = 2
 SKIPPED_SHARE = 0.3
 """Of the time of collecting, at its beginning."""
@@ -41,12 +56,27 @@ START_S, POLL_S, SAMPLE_S = 300.0, 0.1, 1.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SETTINGS: dict[str, Value] = {
     "run.name": "scale",
-    "warm_start.demonstrations": 0,
-    "evaluation.episodes": 1,
     "evaluation.every_s": 0,
     "rollout.drain_s": 0.5,
     "runtime.silent_after_s": 60,
 }
+FIXED_POLICY: dict[str, Value] = {"learner.learning_rate": 1e-9, "evaluation.episodes": 1}
+LEARNING: dict[str, Value] = {"devices.per_worker": PER_FLEET_WORKER, "evaluation.episodes": FLEET_TASKS}
+
+
+class FleetFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A training with so many workers, for the same time."""
+
+    workers: int
+    devices: int
+    trajectories_per_s: float
+    success_before: float
+    success_after: float
+    """On held-out tasks, by the last policy."""
+    learner_wait_ratio: float
+    rss_mb: float
+    ms_per_trajectory: float
+    cpu_share: float
 
 
 class ScaleFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +86,7 @@ class ScaleFigures(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[int]
     trajectories_per_s: list[float]
     share_of_linear: list[float]
-    """Of the rate per device with the fewest devices."""
+    """Of the rate per device with few devices."""
     device_utilisation: list[float]
     learner_wait_ratio: list[float]
     """Share of its time in which the learner had nothing to learn from."""
@@ -66,6 +96,11 @@ class ScaleFigures(msgspec.Struct, frozen=True, kw_only=True):
     """CPU time of all roles, divided by the trajectories."""
     cpu_share: list[float]
     """CPU time of all roles, divided by the time of all cores."""
+    bend_devices: int
+    """The fewest devices with less than nine tenths of the linear rate; 0: there are none."""
+    bend_cpu_share: float
+    """And the share of the cores that was used there."""
+    fleets: list[FleetFigures]
     nodes: int
     runtime: str
     seeds: int
@@ -91,34 +126,62 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     learner_wait: float
     rss_mb: float
     cpu_s_per_s: float
+    success_before: float = 0.0
+    success_after: float = 0.0
+
+    @property
+    def ms_per_trajectory(self) -> float:
+        """CPU time of all roles, divided by the trajectories."""
+        return round(1000 * self.cpu_s_per_s / self.per_s, 1) if self.per_s else 0.0
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU time of all roles, divided by the time of all cores."""
+        return round(self.cpu_s_per_s / num_cores(), 3)
 
 
 def run(options: BenchOptions) -> ScaleFigures:
     """Measure everything that `distrl bench scale` reports."""
+    check_matplotlib(options)
     sizes, minutes = (QUICK_DEVICES, QUICK_MINUTES) if options.quick else (DEVICES, MINUTES)
-    entries = []
+    fleets, fleet_minutes = (QUICK_FLEETS, QUICK_MINUTES) if options.quick else (FLEETS, FLEET_MINUTES)
+    entries, learning = [], []
     with ray_nodes(NODES) as cluster:
+        own = {**SETTINGS, **on_cluster(cluster)}
         for devices in sizes:
-            entries.append(measure(devices, minutes, {**SETTINGS, **on_cluster(cluster)}))
+            workers = min(MOST_WORKERS, -(-devices // PER_WORKER))
+            phones = -(-devices // workers)
+            entries.append(measure(workers, minutes, {**own, **FIXED_POLICY, "devices.per_worker": phones}))
             log_progress(msgspec.json.encode(entries[-1]).decode())
-    return summarise(entries)
+        for workers in fleets:
+            learning.append(measure(workers, fleet_minutes, {**own, **LEARNING}))
+            log_progress(msgspec.json.encode(learning[-1]).decode())
+    figures = summarise(entries, learning)
+    if options.out is not None:
+        with plot_file(options.out, "scale") as axes:
+            draw(figures, axes)
+    return figures
 
 
-def summarise(entries: list[Entry]) -> ScaleFigures:
+def summarise(entries: list[Entry], learning: list[Entry]) -> ScaleFigures:
     """The entries as lists of one length."""
-    first = entries[0].per_s / entries[0].devices
+    few = [entry for entry in entries if entry.devices <= FEW_DEVICES] or entries[:1]
+    linear = sum(entry.per_s for entry in few) / sum(entry.devices for entry in few)
+    shares = [round(entry.per_s / entry.devices / linear, 3) if linear else 0.0 for entry in entries]
+    bent = [entry for entry, share in zip(entries, shares, strict=True) if share < BEND and entry.devices > FEW_DEVICES]
     return ScaleFigures(
         devices=[entry.devices for entry in entries],
         workers=[entry.workers for entry in entries],
         trajectories_per_s=[round(entry.per_s, 3) for entry in entries],
-        share_of_linear=[round(entry.per_s / entry.devices / first, 3) if first else 0.0 for entry in entries],
+        share_of_linear=shares,
         device_utilisation=[round(entry.device_utilisation, 3) for entry in entries],
         learner_wait_ratio=[round(entry.learner_wait, 3) for entry in entries],
         rss_mb=[round(entry.rss_mb) for entry in entries],
-        ms_per_trajectory=[
-            round(1000 * entry.cpu_s_per_s / entry.per_s, 1) if entry.per_s else 0.0 for entry in entries
-        ],
-        cpu_share=[round(entry.cpu_s_per_s / num_cores(), 3) for entry in entries],
+        ms_per_trajectory=[entry.ms_per_trajectory for entry in entries],
+        cpu_share=[entry.cpu_share for entry in entries],
+        bend_devices=bent[0].devices if bent else 0,
+        bend_cpu_share=bent[0].cpu_share if bent else 0.0,
+        fleets=[_fleet(entry) for entry in learning],
         nodes=1 + NODES,
         runtime="ray",
         seeds=1,
@@ -126,18 +189,41 @@ def summarise(entries: list[Entry]) -> ScaleFigures:
     )
 
 
-def measure(devices: int, minutes: float, settings: dict[str, Value]) -> Entry:
-    """One training with so many devices."""
-    workers = min(MOST_WORKERS, -(-devices // PER_WORKER))
+def _fleet(entry: Entry) -> FleetFigures:
+    return FleetFigures(
+        workers=entry.workers,
+        devices=entry.devices,
+        trajectories_per_s=round(entry.per_s, 3),
+        success_before=round(entry.success_before, 4),
+        success_after=round(entry.success_after, 4),
+        learner_wait_ratio=round(entry.learner_wait, 3),
+        rss_mb=round(entry.rss_mb),
+        ms_per_trajectory=entry.ms_per_trajectory,
+        cpu_share=entry.cpu_share,
+    )
+
+
+def draw(figures: ScaleFigures, axes: Axes) -> None:
+    """Draw the rate over the number of devices, beside the line on which it would be in proportion."""
+    few = [number for number, devices in enumerate(figures.devices) if devices <= FEW_DEVICES] or [0]
+    linear = sum(figures.trajectories_per_s[number] for number in few) / sum(figures.devices[number] for number in few)
+    axes.plot(figures.devices, [linear * devices for devices in figures.devices], ":", color=GREY, label="linear")
+    axes.plot(figures.devices, figures.trajectories_per_s, "o-", color=BLUE, label="measured")
+    axes.set(xscale="log", yscale="log", xlabel="simulated devices", ylabel="trajectories per second")
+    axes.legend(frameon=False)
+
+
+def measure(workers: int, minutes: float, settings: dict[str, Value]) -> Entry:
+    """One training with so many workers."""
     with tempfile.TemporaryDirectory(prefix="distrl-scale-") as root:
-        per_worker = -(-devices // workers)
         own: dict[str, Value] = {"run.root": root, "run.minutes": minutes, "rollout.workers": workers}
-        given = {**settings, **own, "devices.per_worker": per_worker}
+        given = {**settings, **own}
+        devices = workers * load_config(None, given).devices.per_worker
         flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
         errors = Path(root, "errors")
         with errors.open("wb") as output:
             training = subprocess.Popen(
-                [sys.executable, "-m", "distrl", "train", *flags], stdout=subprocess.DEVNULL, stderr=output
+                [sys.executable, "-m", "distrl", "train", "--no-view", *flags], stdout=subprocess.DEVNULL, stderr=output
             )
         try:
             watched = _Watched(Path(root), training)
@@ -150,7 +236,7 @@ def measure(devices: int, minutes: float, settings: dict[str, Value]) -> Entry:
                 f"the run with {devices} devices failed: {' / '.join(errors.read_text().splitlines()[-3:])[:600]}",
                 fix="distrl train with --runtime.kind ray --runtime.address local shows where",
             )
-        return watched.entry(watched.run, workers * per_worker, workers)
+        return watched.entry(watched.run, devices, workers)
 
 
 class _Watched:
@@ -192,6 +278,8 @@ class _Watched:
             learner_wait=_number(summary["learner_idle_ratio"]),
             rss_mb=max((sample.rss_bytes for sample in inside), default=0.0) / 1e6,
             cpu_s_per_s=cpu_rate(inside),
+            success_before=_number(summary["success_before"]),
+            success_after=_number(summary["success_after"]),
         )
 
     def _window(self, run: RunFolder) -> tuple[float, float]:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
 
 import distrl  # noqa: E402
+from distrl.runtime.factory import make_policy  # noqa: E402
 from distrl.runtime.run_folder import RunFolder, held  # noqa: E402
 from distrl.telemetry.events import events_of  # noqa: E402
 from support.clusters import a_cluster, add_node  # noqa: E402
@@ -38,8 +40,9 @@ BOUND_S = 30.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """The run folder's node, which has no CPU to spare; one for the learner; and one with six phones."""
-    with a_cluster({"num_cpus": 0}, {"num_cpus": 1}, {"num_cpus": 2, "resources": {"phone": 6}}) as made:
+    """The run folder's node, which has no CPU to spare; one for the learner and for actors that decide; and one with six phones."""
+    learner = {"num_cpus": 1, "resources": {"decides": 2}}
+    with a_cluster({"num_cpus": 0}, learner, {"num_cpus": 2, "resources": {"phone": 6}}) as made:
         yield made
 
 
@@ -112,6 +115,50 @@ def test_roles_and_a_node_are_killed_and_nodes_join_and_nothing_is_lost(
     assert summary["restarts"] >= 3
     assert summary["episodes"] == check_exactly_once(run)
     assert not any(held(run.lock(role)) for role in ("learner", "worker-0", "worker-1", "worker-2", "evaluator"))
+
+
+def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
+    cluster: Any, tmp_path: Path, begun: list[Training]
+) -> None:
+    own = {"rollout__decide": "actors", "inference__actors": 2, "inference__cpus": 0, "inference__resource": "decides"}
+    training = Training.begin(tmp_path, **on_ray(cluster, run__episodes=ENDLESS, learner__keep_versions=10_000, **own))
+    begun.append(training)
+    run = training.run
+    training.until(lambda: num_episodes(run) > 10)
+    assert all(heartbeat(run, f"inference-{number}").figures["decisions"] for number in range(2)), "both are asked"
+    killed = kill_role(run, "inference-0")
+    seen = num_episodes(run)
+    training.until(lambda: num_episodes(run) > seen + 10)
+    training.until(lambda: heartbeat(run, "inference-0").pid != killed)
+    training.until(lambda: heartbeat(run, "inference-0").figures.get("decisions", 0) > 0)
+    training.process.send_signal(signal.SIGINT)
+    summary = training.finish()
+    assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
+    assert summary["episodes"] == check_exactly_once(run)
+    assert all("decisions_repeated" in heartbeat(run, f"worker-{number}").figures for number in range(2))
+    check_scores(run)
+
+
+def check_scores(run: RunFolder) -> None:
+    """Every step that was played has the log-probability and value that the version it names gives it here."""
+    config = run.session_config()
+    transport = run.transport(config)
+    policy = make_policy(config)
+    trajectories = [
+        transport.episodes.read(row.id) for row in transport.episodes.after(0, 10_000) if row.source == "played"
+    ]
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
+    for version in {step.version for step in steps}:
+        found = transport.weights.find(version)
+        assert found is not None
+        transport.weights.load(policy, found)
+        acted = [step for step in steps if step.version == version]
+        scores = policy.score(
+            [policy.encode(step.observation) for step in acted], [step.decision.choice for step in acted]
+        )
+        recorded = torch.tensor([(step.decision.logp, step.decision.value) for step in acted])
+        here = torch.stack((scores.logp_N, scores.value_logit_N.sigmoid()), dim=1).detach()
+        assert torch.allclose(recorded, here, atol=1e-4)
 
 
 def refusal(*arguments: object, **settings: Any) -> str:

@@ -24,6 +24,16 @@ def reads_screenshots(config: Config) -> bool:
     return policy.kind in ("pixel", "autoui") or (policy.kind == "vlm" and policy.vlm.pictures)
 
 
+def pictures_read(config: Config) -> int:
+    """How many pictures of an observation the policy may look at: the present one, and earlier ones; 0: none."""
+    if not reads_screenshots(config):
+        return 0
+    policy = config.policy
+    if policy.kind not in BUILT_IN["policies"]:
+        return 1 + config.rollout.history
+    return 1 + (policy.vlm.history_pictures if policy.kind == "vlm" else 0)
+
+
 def check(config: Config) -> Config:
     """`config` as it is; `ConfigError` with the fix where two settings do not go together."""
     if reads_screenshots(config) and not config.rollout.keep_screenshots:
@@ -45,6 +55,7 @@ def check(config: Config) -> Config:
     _check_fleet(config)
     _check_learner_gpus(config)
     _check_balance(config)
+    _check_deciding(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -104,6 +115,16 @@ def _check_balance(config: Config) -> None:
             f"balance.most_updates_per_episode = {balance.most_updates_per_episode:g}",
             expected="the least at or below the most",
             fix=f"--balance.least_updates_per_episode {balance.most_updates_per_episode:g}",
+        )
+
+
+def _check_deciding(config: Config) -> None:
+    """Raise where decisions are to be made by actors, and there is nothing that places any."""
+    if config.rollout.decide == "actors" and config.runtime.kind != "ray":
+        raise ConfigError(
+            f"rollout.decide = actors, and runtime.kind = {config.runtime.kind} has none",
+            expected="a run on Ray, which on one machine may start its own",
+            fix="--runtime.kind ray --runtime.address local, or --rollout.decide local",
         )
 
 

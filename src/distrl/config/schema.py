@@ -79,6 +79,7 @@ __all__ = [
     "FilteredBCConfig",
     "GRPOConfig",
     "GroundingConfig",
+    "InferenceConfig",
     "JudgeConfig",
     "LatencyConfig",
     "LearnerConfig",
@@ -156,6 +157,8 @@ class JudgeConfig(Section, frozen=True):
 class RolloutConfig(Section, frozen=True):
     workers: Annotated[int, Meta(ge=1, le=1_024)] = 2
     """Worker processes; each holds a copy of the policy."""
+    decide: Literal["local", "actors"] = "local"
+    """Who decides: each worker with a policy of its own, or actors that decide for all workers, in batches, where the GPUs are (`[inference]`; on Ray only)."""
     batch_size: Few = 64
     """Most decisions that are made at once."""
     batch_wait_s: SecondsOrNone = 0.004
@@ -180,6 +183,19 @@ class RolloutConfig(Section, frozen=True):
     """Let the devices of a worker start their episodes together and wait for the slowest at every step; only to compare with."""
     keep_screenshots: bool = False
     """Store the picture of every step; needed for policies that look at pixels."""
+
+
+class InferenceConfig(Section, frozen=True):
+    actors: Few = 1
+    """Processes that decide for all workers where `rollout.decide` is actors, each with a copy of the policy on `policy.device`; workers ask the one with the least to do."""
+    cpus: NotNegative = 1.0
+    """CPUs that Ray sets aside for each of them."""
+    gpus: NotNegative = 0.0
+    """GPUs that Ray sets aside for each of them; with it, they run on nodes that have some; 0.5 puts two on one."""
+    resource: str = ""
+    """Ray resource of which each takes 1, so that they run on nodes that declare it; empty: on any node."""
+    deadline_s: Seconds = 20.0
+    """A decision that has not come by then is asked of another one."""
 
 
 class GroundingConfig(Section, frozen=True):
@@ -363,6 +379,7 @@ class Config(Section, frozen=True):
     judge: JudgeConfig = JudgeConfig()
     devices: DevicesConfig = DevicesConfig()
     rollout: RolloutConfig = RolloutConfig()
+    inference: InferenceConfig = InferenceConfig()
     policy: PolicyConfig = PolicyConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     data: DataConfig = DataConfig()

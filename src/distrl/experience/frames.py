@@ -139,6 +139,13 @@ class FrameCache:
             self._held.popitem(last=False)
         return reference
 
+    def holds(self, reference: str) -> bool:
+        """Whether a picture is in memory; it counts as new from now on."""
+        if reference not in self._held:
+            return False
+        self._held.move_to_end(reference)
+        return True
+
     def get(self, reference: str) -> bytes:
         """The bytes behind `reference`; `StoreError` where nobody has them any more."""
         if (picture := self._held.get(reference)) is not None:

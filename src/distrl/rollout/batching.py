@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import torch
@@ -42,6 +42,38 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     aside: bool = False
     """Decide on a thread beside the event loop, so that devices move on meanwhile: for policies that wait for a GPU."""
+
+
+class Decider(Protocol):
+    """Who decides for the devices of a worker: its own `Batcher`, or actors elsewhere (`rollout.remote`)."""
+
+    version: int
+    """The version in use; -1: none has been published yet."""
+    num_decisions: int
+    num_batches: int
+    num_halved: int
+    busy_s: float
+    batch_wait_s: float
+
+    @property
+    def skipped_counters(self) -> dict[str, float]:
+        """What was skipped or repeated so far, by metric name."""
+
+    @property
+    def waiting(self) -> str:
+        """What decisions have been waiting for, for too long; empty: for nothing."""
+
+    async def decide(self, observation: Observation) -> tuple[Decision, int]:
+        """A decision and the version that made it."""
+
+    async def run(self) -> None:
+        """Answer requests until cancelled."""
+
+    def swap(self) -> None:
+        """Use the newest weights from now on."""
+
+    async def between_batches(self, work: Callable[[], T]) -> T:
+        """What comes of `work`, which uses the policy, while nobody else does."""
 
 
 class Batcher:
@@ -74,6 +106,9 @@ class Batcher:
         """Time in which the policy computed."""
         self.num_halved = 0
         """How often a batch ran out of memory (OOM); smaller ones are decided since."""
+
+    waiting = ""
+    """Decisions are made here: a policy that hangs is a worker that hangs."""
 
     @property
     def skipped_counters(self) -> dict[str, float]:

@@ -14,16 +14,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import islice
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from distrl.config.schema import Config
 from distrl.experience.noop import noop_steps
-from distrl.policies.base import Policy
 from distrl.tasks.base import Fitting
 from distrl.threads import beside
-from distrl.types import Task, Trajectory, Verdict
+from distrl.types import Action, Observation, Task, Trajectory, Verdict
 
 T = TypeVar("T")
 
@@ -33,13 +32,20 @@ TASKS_TRIED = 4
 """Tasks that a failure is tried as, at most: what it typed has to stand in the new instruction too."""
 
 
+class Imitates(Protocol):
+    """The part of a policy that hindsight asks."""
+
+    def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
+        """The choice that stands for `action`; None where the grammar cannot express it."""
+
+
 class Relabeller:
     """Relabels the failures of one policy."""
 
     def __init__(
         self,
         fitting: Fitting,
-        policy: Policy[Any],
+        policy: Imitates,
         *,
         filter_noops: bool,
         outcome_flip: float,
@@ -142,7 +148,7 @@ def _task_of(asked: asyncio.Future[Task | None]) -> Task | None:
     return task
 
 
-def as_success_at(task: Task, played: Trajectory, policy: Policy[Any], *, filter_noops: bool) -> Trajectory | None:
+def as_success_at(task: Task, played: Trajectory, policy: Imitates, *, filter_noops: bool) -> Trajectory | None:
     """`played` as a success at `task`, with `filter_noops` without its no-op steps; None where a step is inexpressible or none is left."""
     steps = []
     noops = noop_steps(played) if filter_noops else [False] * len(played.steps)

@@ -25,7 +25,7 @@ from distrl.devices.health import Health
 from distrl.devices.pool import DevicePool
 from distrl.errors import DeviceError, LossCause
 from distrl.experience.frames import FrameBuffer
-from distrl.rollout.batching import Batcher, all_or_first_error
+from distrl.rollout.batching import Decider, all_or_first_error
 from distrl.rollout.deadlines import LEASE_DEADLINE_S, verdicts_s
 from distrl.rollout.episode import (
     BusyMeter,
@@ -65,7 +65,7 @@ class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pool: DevicePool
-    batcher: Batcher
+    batcher: Decider
     feed: TaskFeed
     admission: Admission
     tools: EpisodeTools

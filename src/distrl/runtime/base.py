@@ -5,7 +5,7 @@ No role knows which runtime it is in. What it may use is in its `RoleContext`: n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.telemetry.live import NoScreens, Screens
-from distrl.transport.base import EventSink, Transport
+from distrl.transport.base import ActorLost, DecisionRequests, EventSink, Inference, Transport
 
 NAMED_AFTER_S, STARTING_NAMED_AFTER_S = 2.5, 20.0
 """Silence after which a role is named as silent, to whoever looks at the run; loading libraries on a busy machine is none.
@@ -30,6 +30,21 @@ def describe_silence(silent_s: float, *, starting: bool, heartbeat_s: float) -> 
     """
     named_after_s = max(STARTING_NAMED_AFTER_S if starting else NAMED_AFTER_S, 2 * heartbeat_s)
     return f"silent for {silent_s:.0f} s" if silent_s >= named_after_s else ""
+
+
+class NoInference:
+    """`Inference` and `DecisionRequests` where every worker decides itself."""
+
+    def actors(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    async def ask(self, actor: str, request: bytes) -> bytes:
+        """Refuse."""
+        raise ActorLost(f"there is no inference actor {actor!r}", fix="--rollout.decide local")
+
+    def serve(self, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """Nobody asks."""
 
 
 class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +66,10 @@ class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
     """True once the role should come to a good end."""
     screens: Screens = NoScreens()
     """Where it shows its devices to people, where someone may look."""
+    inference: Inference = NoInference()
+    """Actors that decide for workers; for a worker that decides itself there are none."""
+    requests: DecisionRequests = NoInference()
+    """What workers ask, for an actor that decides for them."""
     orphaned: Callable[[], bool] = lambda: False
     """True once nobody waits for what the role still does."""
 
@@ -71,9 +90,15 @@ def worker_names(config: Config) -> tuple[str, ...]:
     return tuple(f"worker-{number}" for number in range(config.rollout.workers))
 
 
+def inference_names(config: Config) -> tuple[str, ...]:
+    """The actors of a run that decide for its workers."""
+    count = config.inference.actors if config.rollout.decide == "actors" else 0
+    return tuple(f"inference-{number}" for number in range(count))
+
+
 def role_names(config: Config) -> tuple[str, ...]:
     """Every role of a run, in the order in which they are shown."""
-    return ("learner", *worker_names(config), "evaluator")
+    return ("learner", *inference_names(config), *worker_names(config), "evaluator")
 
 
 class Runtime(Protocol):

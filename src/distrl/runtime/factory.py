@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from distrl import plugins
 from distrl.algorithms.base import Algorithm, AlgorithmContext
-from distrl.config.rules import reads_screenshots
+from distrl.config.rules import pictures_read, reads_screenshots
 from distrl.config.schema import Config
 from distrl.devices.base import Device, DeviceLeases, Fleet, find_devices
 from distrl.devices.following import Following, can_follow
@@ -23,11 +23,12 @@ from distrl.devices.pool import DevicePool
 from distrl.evaluation.evaluate import Evaluation
 from distrl.experience.frames import FrameBuffer, FrameCache, FrameReader
 from distrl.policies.base import NoFrames, Policy, PolicyContext, notices_of
-from distrl.rollout.batching import Batcher, Batching
+from distrl.rollout.batching import Batcher, Batching, Decider
 from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s, verdicts_of_worker_s
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
-from distrl.rollout.hindsight import Relabeller, flip_seed_of
+from distrl.rollout.hindsight import Imitates, Relabeller, flip_seed_of
 from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S, Spool
+from distrl.rollout.remote import RemoteDecider, RemoteSettings
 from distrl.rollout.rounds import EqualShares, LockStep, NoRounds, Rounds, SharedRound, share_of
 from distrl.rollout.scheduler import Admission, Portion, TaskFeed
 from distrl.rollout.worker import WorkerParts
@@ -137,7 +138,7 @@ def make_fitting(config: Config, suite: Suite) -> Fitting | None:
     return suite.hindsight(max_oracle_steps=config.tasks.max_oracle_steps, flip=flip)
 
 
-def make_relabeller(config: Config, suite: Suite, policy: Policy[Any], algorithm: Algorithm) -> Relabeller | None:
+def make_relabeller(config: Config, suite: Suite, policy: Imitates, algorithm: Algorithm) -> Relabeller | None:
     """What turns failures into successes at other tasks; None where hindsight is off."""
     fitting = make_fitting(config, suite)
     if fitting is None:
@@ -178,9 +179,7 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
     config, transport = context.config, context.transport
     seed = f"{config.run.seed} {context.name} {context.incarnation}"
     frames = FrameBuffer(transport.frames, capacity=FRAMES_IN_MEMORY) if config.rollout.keep_screenshots else None
-    policy = make_policy(config, frames)
-    log_notices(policy, context.log)
-    batcher = Batcher(policy, transport.weights, _batching(config, seed))
+    policy, batcher = _make_decider(context, frames, seed)
     transport.episodes.recover()  # what an earlier incarnation had written and not yet entered into the index
     suite, algorithm = find_suite(config.tasks), make_algorithm(config)
     devices = make_devices(config, context.name)
@@ -210,6 +209,24 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
         following=make_following(context, devices),
         drain_s=config.rollout.drain_s,
     )
+
+
+def _make_decider(context: RoleContext, frames: FrameReader | None, seed: str) -> tuple[Imitates, Decider]:
+    """Who decides for a worker, and who says what its policy can express: its own policy, or actors elsewhere."""
+    config = context.config
+    if config.rollout.decide == "actors":
+        settings = RemoteSettings(
+            batch_size=config.rollout.batch_size,
+            deadline_s=config.inference.deadline_s,
+            pictures=pictures_read(config),
+            seed=crc32(seed.encode()),
+        )
+        weights, log = context.transport.weights, context.log
+        remote = RemoteDecider(context.inference, weights, settings, frames=frames, log=log)
+        return remote, remote
+    policy = make_policy(config, frames)
+    log_notices(policy, context.log)
+    return policy, Batcher(policy, context.transport.weights, batching(config, seed))
 
 
 def make_pool(context: RoleContext, devices: Sequence[Device]) -> DevicePool:
@@ -303,7 +320,7 @@ def claim_lifetime_s(config: Config, devices: Sequence[Device], suite: Suite) ->
     )
 
 
-def _make_lockstep(config: Config, batcher: Batcher, devices: Sequence[Device], log: EventSink) -> LockStep | None:
+def _make_lockstep(config: Config, batcher: Decider, devices: Sequence[Device], log: EventSink) -> LockStep | None:
     if not config.rollout.lockstep:
         return None
     # A device that takes longer over any of its calls is lost by then, so this deadline passes only for a bug.
@@ -322,7 +339,8 @@ def episode_limits(config: Config) -> EpisodeLimits:
     )
 
 
-def _batching(config: Config, seed: str) -> Batching:
+def batching(config: Config, seed: str) -> Batching:
+    """How a policy of this run gathers decisions."""
     rollout = config.rollout
     return Batching(
         batch_size=rollout.batch_size,

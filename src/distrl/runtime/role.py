@@ -187,6 +187,10 @@ def _run_role(context: RoleContext) -> None:
         from distrl.runtime.evaluator_role import keep_evaluating
 
         keep_evaluating(context)
+    elif context.name.startswith("inference-"):
+        from distrl.runtime.inference_role import decide_for_workers
+
+        decide_for_workers(context)
     else:
         from distrl.runtime.worker_role import collect
 

@@ -18,7 +18,7 @@ from distrl.devices.base import Clock
 from distrl.errors import DeviceError, DistrlError, JudgeError
 from distrl.evaluation.report import rate_of
 from distrl.rollout.deadlines import verdicts_of_worker_s
-from distrl.runtime.base import RoleStatus, Runtime, role_names, worker_names
+from distrl.runtime.base import RoleStatus, Runtime, inference_names, role_names, worker_names
 from distrl.runtime.placement import uses_gpu
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
@@ -38,6 +38,8 @@ LEARNER_END_S = 60.0
 """To take in what is left and to save; at least twice as long as a role may be silent, which an update may take."""
 EVALUATIONS_AT_END = 2
 """That an evaluator may have to make once it is asked to finish: the one that is under way, and the last."""
+INFERENCE_END_S = 15.0
+"""An actor that decides for workers has nothing left to do once they have ended."""
 NEEDED = ("learner", "evaluator")
 """Roles without whose good end something of the result is missing; what a worker has not stored is counted."""
 LOCK_WAIT_S = 1.0
@@ -270,9 +272,13 @@ class Session:
         until_s = self._clock() + self._worker_end_s()
         for worker in workers:
             self._await(worker, until_s)
+        for actor in inference_names(self._config):
+            self._runtime.ask_to_finish(actor, needed=False)
         self._transport.episodes.recover()  # what a worker that was killed just now had written and not yet entered
         self._runtime.ask_to_finish("learner", needed=self._has_weights())
         self._await("learner", self._clock() + max(LEARNER_END_S, 2 * self._config.runtime.silent_after_s))
+        for actor in inference_names(self._config):
+            self._await(actor, self._clock() + INFERENCE_END_S)
         self._phase = "evaluating"
         self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
         self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)

@@ -107,7 +107,9 @@ async def _end(left: asyncio.Future[int], context: RoleContext) -> None:
 def _beat(context: RoleContext, worker: Worker, parts: WorkerParts) -> None:
     heartbeat = context.heartbeat
     heartbeat.figures.update(_figures(worker, parts))
-    if worker.num_playing:
+    if parts.batcher.waiting:
+        heartbeat.waiting(parts.batcher.waiting)
+    elif worker.num_playing:
         waits = (parts.lockstep.waiting if parts.lockstep else "") or worker.waiting
         heartbeat.doing(f"playing: {worker.num_playing} episodes{waits and f'; others wait for {waits}'}")
     elif worker.num_storing:

@@ -62,6 +62,17 @@ METRICS: dict[str, Metric] = {
         _metric("worker/acknowledge_ms", "ms", "mean time from the hand-over of a trajectory until the store had it durably", "below 50"),
         _metric("worker/undecodable_frames", "screenshots", "screenshots that could not be decoded and were replaced by black ones; pixel policy and VLM", "0"),
         _metric("worker/skipped", "decisions", "decisions whose logits were NaN or infinite; they became invalid steps without a policy gradient; pixel policy and VLM", "0"),
+        _metric("worker/decisions_repeated", "count", "tries that an inference actor did not answer, so that another one was asked; with rollout.decide = actors", "0; a few when an actor is lost"),
+        _metric("inference/progress", "decisions", "decisions since the process started: what the supervisor takes as progress", "above 0 soon after a start"),
+        _metric("inference/decisions", "decisions", "the same", "rises steadily, alike for all actors"),
+        _metric("inference/queued", "decisions", "decisions that workers wait for", "about what fits into a batch; far more: add actors"),
+        _metric("inference/dropped", "requests", "requests that were not answered within inference.deadline_s, so that nobody waited any more", "0"),
+        _metric("inference/batch/mean", "decisions", "decisions per batch", "above that of workers that decide for themselves"),
+        _metric("inference/batch/halved", "count", "times that a batch ran out of memory (OOM) and the batch size was halved", "0"),
+        _metric("inference/deciding", "share", "time since the process started in which the policy computed", "below 0.9; above, add actors"),
+        _metric("inference/version", "version", "policy version in use", "follows learner/version within a second"),
+        _metric("inference/undecodable_frames", "screenshots", "screenshots that could not be decoded and were replaced by black ones; pixel policy and VLM", "0"),
+        _metric("inference/skipped", "decisions", "decisions whose logits were NaN or infinite; they became invalid steps without a policy gradient; pixel policy and VLM", "0"),
         _metric("learner/progress", "count", "updates since the process started that a checkpoint holds: what the supervisor takes as progress", "above 0 once learner.checkpoint_every_s have passed"),
         _metric("learner/version", "version", "newest published policy version", "rises every learner.publish_every_s"),
         _metric("learner/updates", "count", "updates of the run, skipped ones included", "rises steadily"),
@@ -135,7 +146,7 @@ HEAD = """# Metrics
 Made from `src/distrl/telemetry/metrics.py` by `make docs`; edit the text there.
 
 Each role appends a line of JSON to `metrics.jsonl` in the run folder: `time_s`, `event` (the kind of role), `role` (its
-name, such as `worker-1`) and the values below. A worker writes every 20 turns of its loop (about five seconds), the
+name, such as `worker-1`) and the values below. A worker and an inference actor write every 20 turns of their loop (about five seconds), the
 learner every 20 updates and at its end (every 25 batches of a streamed warm start), the evaluator after every evaluation, the
 supervisor every two seconds where there is a GPU. The same values, without the part before the first
 slash, are the `figures` of a role's heartbeat in `heartbeats/`.

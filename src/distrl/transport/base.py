@@ -7,12 +7,13 @@ What `EpisodeSink.add` and `CheckpointStore.write` have returned from survives a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from distrl.devices.base import DeviceLeases
+from distrl.errors import DistrlError
 from distrl.experience.frames import FrameStorage
 from distrl.experience.index import IndexRow, StoreStats
 from distrl.experience.store import Audit
@@ -20,8 +21,8 @@ from distrl.telemetry.heartbeat import Heartbeat
 from distrl.types import PolicyVersion, Trajectory, Value
 
 __all__ = [
-    "Audit", "Budget", "BudgetUsed", "CheckpointStore", "Claims", "Delivered", "EpisodeSink", "EpisodeSource", "Episodes", "Event", "EventSink",
-    "Events", "Heartbeats", "IndexRow", "Reports", "StoreStats", "Transport", "Weights",
+    "ActorLost", "Audit", "Budget", "BudgetUsed", "CheckpointStore", "Claims", "DecisionRequests", "Delivered", "EpisodeSink", "EpisodeSource", "Episodes", "Event", "EventSink",
+    "Events", "Heartbeats", "IndexRow", "Inference", "Reports", "StoreStats", "Transport", "Weights",
 ]  # fmt: skip
 
 if TYPE_CHECKING:  # torch is loaded only where weights are
@@ -78,6 +79,27 @@ class Weights(Protocol):
 
     def publish(self, policy: Policy[Any], version: PolicyVersion) -> PolicyVersion:
         """Make the policy's weights the newest version; `file`, checksum and size are filled in."""
+
+
+class ActorLost(DistrlError):
+    """An actor that was asked for decisions is gone."""
+
+
+class Inference(Protocol):
+    """Actors that decide for workers, as one worker reaches them."""
+
+    def actors(self) -> tuple[str, ...]:
+        """Those that are known to answer at present; cheap enough to ask before every batch."""
+
+    async def ask(self, actor: str, request: bytes) -> bytes:
+        """What an actor answers, however long that takes; `ActorLost` where it is gone."""
+
+
+class DecisionRequests(Protocol):
+    """What workers ask of an actor, as the actor gets it."""
+
+    def serve(self, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """Have requests answered on the event loop that runs now, from now on."""
 
 
 class Heartbeats(Protocol):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ import ray
 import distrl
 from distrl.config.schema import Config, RuntimeConfig
 from distrl.errors import ConfigError
-from distrl.runtime.base import worker_names
+from distrl.runtime.base import inference_names, worker_names
 from distrl.threads import in_thread
 
 PROBE_S = 5.0
@@ -64,6 +65,10 @@ def _resources(config: Config, role: str, gpus: float) -> Resources:
         return {"CPU": 1.0, "GPU": num} if wants_gpu else {"CPU": num}
     if role == "evaluator":
         return {}  # it runs at a lower priority, beside whatever is there
+    if role in inference_names(config):
+        own = config.inference
+        needs = {"CPU": own.cpus, "GPU": own.gpus, **({own.resource: 1.0} if own.resource else {})}
+        return {name: amount for name, amount in needs.items() if amount}
     found = {"CPU": runtime.worker_cpus, "GPU": runtime.worker_gpus}
     if runtime.device_resource:
         found[runtime.device_resource] = float(config.devices.per_worker)
@@ -96,9 +101,13 @@ def _start(config: Config) -> None:
     """A cluster of this machine alone, as large as the run."""
     runtime, workers = config.runtime, config.rollout.workers
     own = {runtime.device_resource: float(workers * config.devices.per_worker)} if runtime.device_resource else {}
+    deciding, inference = len(inference_names(config)), config.inference
+    if inference.resource:
+        own[inference.resource] = own.get(inference.resource, 0.0) + deciding
+    cpus = 2 + workers * runtime.worker_cpus + deciding * inference.cpus
     ray.init(
         address="local",
-        num_cpus=max(os.cpu_count() or 1, round(2 + workers * runtime.worker_cpus)),
+        num_cpus=max(os.cpu_count() or 1, ceil(cpus)),
         resources=own,
         include_dashboard=False,
         object_store_memory=LOCAL_STORE_BYTES,
@@ -169,8 +178,10 @@ LOOK_S = 0.5
 def check_cluster(config: Config) -> None:
     """Join the run's cluster; `ConfigError` where there is none, or where it has no place for the run's roles."""
     connect(config)
-    workers = worker_names(config)
-    required = ("learner", *(workers[: config.runtime.min_workers] if config.runtime.min_workers else workers))
+    workers, few = worker_names(config), config.runtime.min_workers
+    # Actors that decide join as nodes do, and one has to be there.
+    deciding = inference_names(config)[: 1 if few else None]
+    required = ("learner", *deciding, *(workers[:few] if few else workers))
     until_s = time.monotonic() + PLACE_S
     while True:
         nodes = living_nodes()

@@ -22,8 +22,9 @@ from ray.actor import ActorHandle
 
 from distrl.config.schema import Config
 from distrl.errors import DistrlError, raised_as
-from distrl.runtime.base import RoleContext
+from distrl.runtime.base import NoInference, RoleContext, inference_names, worker_names
 from distrl.runtime.ray.cluster import code_version
+from distrl.runtime.ray.inference import RayInference, TakenRequests
 from distrl.runtime.ray.node_spools import NodeSpools
 from distrl.runtime.role import PREDECESSOR_S, WarningLog, run_role
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
@@ -33,6 +34,9 @@ from distrl.transport.base import EventSink, Transport
 from distrl.transport.ray.client import HubTransport
 from distrl.transport.ray.connection import HubConnection
 from distrl.transport.ray.wire import Caller
+
+DECISIONS = "decisions"
+"""The threads of an actor that decides."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +81,7 @@ class RoleActor:
     def __init__(self, order: bytes, hub: ActorHandle[Any]) -> None:
         self._order = msgspec.msgpack.decode(order, type=Order)
         self._hub = hub
-        self._asked = Event()
+        self._asked, self._requests = Event(), TakenRequests()
         if self._order.finish:
             self._asked.set()
 
@@ -90,6 +94,11 @@ class RoleActor:
     def ask_to_finish(self) -> None:
         """Have it come to a good end."""
         self._asked.set()
+
+    @ray.method(concurrency_group=DECISIONS)
+    def decide(self, request: bytes) -> bytes:
+        """What a worker asks of an actor that decides, answered."""
+        return self._requests.take(request)
 
     def run(self) -> bytes:
         """Do the role's work until it should end; how it has ended."""
@@ -125,7 +134,9 @@ class RoleActor:
         log = transport.events.log(order.name)
         warnings = WarningLog(log)
         logging.getLogger("distrl").addHandler(warnings)
-        is_worker = order.name.startswith("worker")
+        is_worker = order.name in worker_names(order.config)
+        deciding = inference_names(order.config) if is_worker else ()
+        inference = RayInference(order.spools[-1], deciding, transport.heartbeats) if deciding else None
         context = RoleContext(
             name=order.name,
             config=order.config,
@@ -140,6 +151,8 @@ class RoleActor:
             log=log,
             metrics=metrics,
             spool=spools.claim(order.name),
+            inference=inference or NoInference(),
+            requests=self._requests,
             left_spools=spools.left if is_worker else lambda: iter(()),
             stopping=self._asked.is_set,
         )
@@ -151,6 +164,8 @@ class RoleActor:
             context.heartbeat.stopped("finished")
         finally:
             logging.getLogger("distrl").removeHandler(warnings)
+            if inference is not None:
+                inference.close()
             transport.close()
             spools.close()
 

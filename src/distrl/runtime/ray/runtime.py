@@ -26,10 +26,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError
-from distrl.runtime.base import worker_names
+from distrl.runtime.base import inference_names, worker_names
 from distrl.runtime.ray.cluster import check_cluster, code_version, describe, needs_of, num_gpus
 from distrl.runtime.ray.hub_watch import HubWatch
-from distrl.runtime.ray.role_actor import End, Order, Place, RoleActor
+from distrl.runtime.ray.inference import CALLS_AT_ONCE, actor_name
+from distrl.runtime.ray.role_actor import DECISIONS, End, Order, Place, RoleActor
 from distrl.runtime.run_folder import Lock, RunFolder, take
 from distrl.runtime.spools import prepare_spools, remove_empty, spool_names
 from distrl.runtime.supervision import SupervisedRole, Supervisor
@@ -268,11 +269,15 @@ class RayRuntime(Supervisor[_Role]):
             imports=tuple(os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")),
             finish=role.finishing,
         )
-        actor = (
-            ray.remote(RoleActor).options(**self._options(role.name)).remote(msgspec.msgpack.encode(order), self._hub)
-        )
+        remote: Any = ray.remote
+        kind = remote(concurrency_groups={DECISIONS: self._calls_at_once(role.name)})(RoleActor)
+        options = {**self._options(role.name), "name": actor_name(order.spools[-1], role.name, incarnation)}
+        actor = kind.options(**options).remote(msgspec.msgpack.encode(order), self._hub)
         role.launched(actor, incarnation)
         self._log.write("placing", role=role.name, restarts=role.restarts, needs=describe(self._needs[role.name]))
+
+    def _calls_at_once(self, role: str) -> int:
+        return CALLS_AT_ONCE if role in inference_names(self._all) else 1
 
     def _options(self, role: str) -> dict[str, Any]:
         needs = self._needs[role]
@@ -288,7 +293,7 @@ class RayRuntime(Supervisor[_Role]):
 
     def _strategy(self, role: str) -> Any:
         """Workers apart from each other; the learner where the run folder is, if there is a place; the evaluator there, too."""
-        if role in worker_names(self._all):
+        if role in (*worker_names(self._all), *inference_names(self._all)):
             return "SPREAD"
         if role == "evaluator" and self._config.device_resource and self._all.devices.kind != "sim":
             # It plays on the workers' own devices, which hang on their machine.

@@ -20,6 +20,24 @@ BATCHING = Batching(batch_size=8, batch_wait_s=0.0, temperature=1.0, seed=3)
 SETTINGS = RemoteSettings(batch_size=8, deadline_s=0.5, pictures=0, seed=5)
 
 
+class Requests:
+    """`transport.base.DecisionRequests`: calls from other event loops go to the one that serves."""
+
+    def __init__(self, tell: Callable[[Callable[[bytes], Awaitable[bytes]]], None]) -> None:
+        self._tell = tell
+
+    def serve(self, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def called(request: bytes) -> bytes:
+            return await answer(request)
+
+        async def there(request: bytes) -> bytes:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(request), loop))
+
+        self._tell(there)
+
+
 class Actors:
     """`transport.base.Inference` of actors in this process; those that are `gone` are lost, those that are `deaf` never answer."""
 
@@ -43,6 +61,10 @@ class Actors:
         """One more, made elsewhere."""
         self.batchers[name], self.servers[name], self._answers[name] = batcher, server, server.answer
         self._deciding.append(asyncio.create_task(batcher.run()))
+
+    def taken_by(self, name: str) -> Requests:
+        """What an actor that runs in a thread of its own serves."""
+        return Requests(lambda answer: self._answers.update({name: answer}))
 
     def actors(self) -> tuple[str, ...]:
         return tuple(name for name in self._answers if name not in self.gone)

@@ -40,6 +40,7 @@ BENCHES = {
     "miniwob": "learning.miniwob",
     "mobilegym": "learning.mobilegym",
     "quoting": "system.quoting",
+    "ray_weights": "system.ray_weights",
     "replay": "system.replay",
     "scale": "system.scale",
     "sim": "system.sim",

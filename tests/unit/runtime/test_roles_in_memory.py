@@ -30,6 +30,7 @@ from distrl.transport.files import FileLayout, FileTransport
 from distrl.transport.memory import MemoryTransport
 from distrl.types import Action, Observation
 from support import shared
+from support.deciders import Actors
 from support.learners import make_version, small_config
 from support.roles import a_context
 from support.rollouts import HANGS_S, ScriptedPolicy
@@ -100,6 +101,31 @@ def test_spools_that_cannot_be_taken_over_stop_no_worker(tmp_path: Path) -> None
     assert [event["why"] for event in transport.events.read("worker-0") if event["event"] == "spools_left"] == [
         "the disk does not answer"
     ]
+
+
+def test_a_worker_without_a_policy_plays_with_what_an_inference_actor_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport, settings = MemoryTransport(), config(rollout={**FAST["rollout"], "decide": "actors"})
+    transport.weights.publish(make_policy(settings), make_version(4))
+    actors, over = Actors(), threading.Event()
+    serving = replace(
+        role("inference-0", tmp_path, settings, transport, over.is_set), requests=actors.taken_by("inference-0")
+    )
+    thread = threading.Thread(target=run_role, args=[serving])
+    thread.start()
+    monkeypatch.setattr(factory, "make_policy", None)  # a worker that makes one fails
+    enough = lambda: transport.episodes.stats().episodes >= 5  # noqa: E731
+    collect(replace(role("worker-0", tmp_path, settings, transport, enough), inference=actors))
+    over.set()
+    thread.join(HANGS_S)
+    rows = transport.episodes.after(0, 1000)
+    assert {(row.version, row.worker) for row in rows} == {(4, "worker-0")}
+    last, actor = transport.heartbeats.last("worker-0"), transport.heartbeats.last("inference-0")
+    assert last is not None
+    assert actor is not None
+    assert actor.figures["decisions"] >= last.figures["steps"] > 0
+    assert last.figures["version"] == 4
 
 
 def test_a_worker_beats_and_plays_on_while_the_store_blocks_and_loses_nothing(

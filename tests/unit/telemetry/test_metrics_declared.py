@@ -16,7 +16,7 @@ from distrl.pretraining.grounding.losses import GroundingLoss
 from distrl.pretraining.grounding.training import GroundingProgress, _report
 from distrl.pretraining.warm_start import WarmStarter
 from distrl.rollout.worker import Worker
-from distrl.runtime import worker_role
+from distrl.runtime import inference_role, worker_role
 from distrl.runtime.base import RoleContext
 from distrl.runtime.evaluator_role import Evaluator
 from distrl.runtime.factory import make_algorithm, make_policy
@@ -28,11 +28,12 @@ from distrl.tasks.model_judge import ModelJudge
 from distrl.telemetry.events import read_events
 from distrl.telemetry.gpu import GpuReading
 from distrl.telemetry.metrics import METRICS, reference
+from support.deciders import Actors, a_decider
 from support.grounding import some_samples
 from support.learners import Workshop, make_version, small_config
 from support.pixels import TINY, tiny_pixels
 from support.roles import a_context
-from support.rollouts import Published, ScriptedPolicy, a_phone, make_parts
+from support.rollouts import Published, ScriptedPolicy, a_phone, make_batcher, make_parts
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 NOT_METRICS = {"time_s", "event", "role"}
@@ -69,7 +70,21 @@ def test_a_worker_reports_what_is_declared(tmp_path: Path) -> None:
     worker_role.Balancing(context, worker, parts).look()
     worker_role._beat(context, worker, parts)
     # `_collect` itself adds the time of the devices, which it stops counting when the worker is told to stop.
-    assert reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s"} == declared("worker")
+    elsewhere = {f"worker/{name}" for name in a_decider(Actors(), context.transport.weights).skipped_counters}
+    found = reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s"} | elsewhere
+    assert found == declared("worker")
+
+
+def test_an_inference_actor_reports_what_is_declared(tmp_path: Path) -> None:
+    config = small_config(rollout={"decide": "actors"})
+    context = a_context("inference-0", tmp_path, config, turns=inference_role.METRICS_EVERY + 1)
+    context.transport.weights.publish(make_policy(config), make_version(2))
+    inference_role.decide_for_workers(context)
+    counters = make_batcher(ScriptedPolicy()).skipped_counters
+    assert not counters, "a pointer skips nothing"
+    of_pictures = {"inference/undecodable_frames", "inference/skipped"}
+    assert lines(tmp_path) | of_pictures == declared("inference")
+    assert context.heartbeat.figures["version"] == 2
 
 
 def learner_reports(folder: Path, algorithm: str) -> set[str]:

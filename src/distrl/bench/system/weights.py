@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -176,9 +176,9 @@ def summarise(found: list[Measured], *, seeds: int) -> WeightsFigures:
     return WeightsFigures(
         size_mb=[one.size_mb for one in found],
         workers=[one.workers for one in found],
-        p50_s=[_quantile(one.delays_s, 0.5) for one in found],
-        p95_s=[_quantile(one.delays_s, 0.95) for one in found],
-        publish_p50_s=[_quantile(one.publish_s, 0.5) for one in found],
+        p50_s=[quantile(one.delays_s, 0.5) for one in found],
+        p95_s=[quantile(one.delays_s, 0.95) for one in found],
+        publish_p50_s=[quantile(one.publish_s, 0.5) for one in found],
         versions=len(found[0].publish_s),
         runtime="local",
         seeds=seeds,
@@ -186,7 +186,8 @@ def summarise(found: list[Measured], *, seeds: int) -> WeightsFigures:
     )
 
 
-def _quantile(values: list[float], share: float) -> float:
+def quantile(values: list[float], share: float) -> float:
+    """This quantile, to a tenth of a millisecond."""
     return round(float(np.quantile(values, share)), 4)
 
 
@@ -291,20 +292,22 @@ def learn(spec: PublishSpec) -> None:
     policy = padded_policy(config, spec.size_mb)
     for number in range(spec.versions + 1):
         started_s = time.monotonic()
-        folder.publish(policy, _version(number))
+        folder.publish(policy, version_of(number))
         _print_line(Published(version=number, called_s=started_s, done_s=time.monotonic()))
         if number == 0:
             sys.stdin.readline()  # until all workers have started
-        _compute_until(started_s + spec.every_s)
+        compute_until(started_s + spec.every_s)
 
 
-def _version(number: int) -> PolicyVersion:
+def version_of(number: int) -> PolicyVersion:
+    """A version that is about to be published."""
     return PolicyVersion(
         version=number, file="", sha256="", size_bytes=0, updates=0, episodes=0, published_s=time.time()
     )
 
 
-def _compute_until(end_s: float) -> None:
+def compute_until(end_s: float) -> None:
+    """Keep a core busy, as a learner does."""
     square = torch.rand(256, 256)
     while time.monotonic() < end_s:
         torch.mm(square, square)
@@ -322,10 +325,7 @@ async def _work(spec: PublishSpec) -> None:
         batch_size=rollout.batch_size, batch_wait_s=rollout.batch_wait_s, temperature=1.0, seed=spec.seed
     )
     batcher = Batcher(padded_policy(config, spec.size_mb), WeightsFolder(Path(spec.folder, "weights")), batching)
-    observations = [
-        seen for seen, _ in demonstrate(demonstration_tasks(config), config.devices.sim.perturbations, history=6)
-    ]
-    phones = _Phones(batcher, observations, Random(spec.seed))
+    phones = make_phones(batcher, config, Random(spec.seed), _print_line)
     tasks = [asyncio.create_task(batcher.run())]
     tasks += [asyncio.create_task(phones.play()) for _ in range(config.devices.per_worker)]
     last = asyncio.create_task(phones.await_version(spec.versions))
@@ -341,11 +341,19 @@ def deadline_s(spec: PublishSpec) -> float:
     return 60.0 + MAX_SLOWDOWN * (spec.versions + 1) * spec.every_s
 
 
-class _Phones:
-    """A fleet that asks for decisions and prints the first one of each version."""
+def make_phones(batcher: Batcher, config: Config, random: Random, tell: Callable[[InUse], None]) -> Phones:
+    """A fleet with screens of demonstrations."""
+    shown = demonstrate(demonstration_tasks(config), config.devices.sim.perturbations, history=6)
+    return Phones(batcher, [seen for seen, _ in shown], random, tell)
 
-    def __init__(self, batcher: Batcher, observations: list[Observation], random: Random) -> None:
-        self._batcher, self._observations, self._random = batcher, observations, random
+
+class Phones:
+    """A fleet that asks for decisions and tells the first one of each version."""
+
+    def __init__(
+        self, batcher: Batcher, observations: list[Observation], random: Random, tell: Callable[[InUse], None]
+    ) -> None:
+        self._batcher, self._observations, self._random, self._tell = batcher, observations, random, tell
         self._newest = -1
         self._changed = asyncio.Event()
 
@@ -356,7 +364,7 @@ class _Phones:
             _, version = await self._batcher.decide(self._random.choice(self._observations))
             if version > self._newest:
                 self._newest = version
-                _print_line(InUse(version=version, at_s=time.monotonic()))
+                self._tell(InUse(version=version, at_s=time.monotonic()))
                 self._changed.set()
 
     async def await_version(self, version: int) -> None:

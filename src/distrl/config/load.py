@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from distrl.config.groups import Group, group_number, groups_of
 from distrl.config.reference import Setting, as_setting, flatten, kind_tables, options_tables, sections, settings
 from distrl.config.rules import check
 from distrl.config.schema import Config
@@ -64,7 +65,34 @@ def load(path: Path | None = None, overrides: Mapping[str, SettingValue] | None 
         values[key], sources[key] = _from_flag(key, raw), "flag"
     _refuse_other_kinds(values, sources)
     _tell_devices(values)
-    return Loaded(config=check(msgspec.convert(_nest(values), Config)), sources=sources)
+    config = check(msgspec.convert(_nest(values), Config))
+    for group in groups_of(config):
+        _with(config, group)
+    return Loaded(config=config, sources=sources)
+
+
+def worker_configs(config: Config) -> tuple[Config, ...]:
+    """The settings of each group of workers; those of the run itself where it names no groups."""
+    return tuple(_with(config, group) for group in groups_of(config))
+
+
+def config_of(config: Config, role: str) -> Config:
+    """The settings of a role: those of its group for a worker, else those of the run."""
+    kind, _, number = role.rpartition("-")
+    if kind != "worker" or not config.rollout.groups:
+        return config
+    return worker_configs(config)[group_number(config, int(number))]
+
+
+def _with(config: Config, group: Group) -> Config:
+    """The settings of a group; `ConfigError` where one does not fit, or they do not go together."""
+    if not group.settings:
+        return config
+    values, sources = flatten(config), dict[str, Source]()
+    for key, text in group.settings.items():
+        values[key], sources[key] = _from_flag(key, text), "flag"
+    _refuse_other_kinds(values, sources)
+    return check(msgspec.convert(_nest(values), Config))
 
 
 def dump_toml(config: Config) -> str:

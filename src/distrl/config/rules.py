@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from distrl.config.groups import num_workers
 from distrl.config.kinds import MOST_SECONDS
 from distrl.config.schema import Config
 from distrl.errors import ConfigError
@@ -130,10 +131,10 @@ def _check_deciding(config: Config) -> None:
 
 def _check_fleet(config: Config) -> None:
     """Raise where workers and phones are each within their limits and their product is not."""
-    workers, phones = config.rollout.workers, config.devices.per_worker
+    workers, phones = num_workers(config), config.devices.per_worker
     if workers * phones > MOST_PHONES:
         raise ConfigError(
-            f"rollout.workers = {workers} with devices.per_worker = {phones} make {workers * phones:,} phones",
+            f"{workers} workers (rollout.workers) with devices.per_worker = {phones} make {workers * phones:,} phones",
             expected=f"{MOST_PHONES:,} phones or fewer in a run",
             fix=f"--devices.per_worker {MOST_PHONES // workers}, or --rollout.workers {MOST_PHONES // phones}",
         )
@@ -143,7 +144,7 @@ def _check_failing_phone(config: Config) -> None:
     """Raise where the phone that shall crash on purpose is none of this run's, so that nothing would be seen."""
     if config.devices.kind != "sim":
         return
-    name, workers, phones = config.devices.sim.faults.fail_device, config.rollout.workers, config.devices.per_worker
+    name, workers, phones = config.devices.sim.faults.fail_device, num_workers(config), config.devices.per_worker
     found = re.fullmatch(r"worker-(0|[1-9]\d*)/phone-(0|[1-9]\d*)", name, re.ASCII)
     if name and not (found and int(found[1]) < workers and int(found[2]) < phones):
         raise ConfigError(

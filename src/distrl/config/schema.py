@@ -157,6 +157,8 @@ class JudgeConfig(Section, frozen=True):
 class RolloutConfig(Section, frozen=True):
     workers: Annotated[int, Meta(ge=1, le=1_024)] = 2
     """Worker processes; each holds a copy of the policy."""
+    groups: tuple[str, ...] = ()
+    """Kinds of worker, instead of `rollout.workers` alike ones: for each, how many, and settings in which they differ from the run's, such as "4 devices.kind=android devices.per_worker=8 runtime.device_resource=phone"."""
     decide: Literal["local", "actors"] = "local"
     """Who decides: each worker with a policy of its own, or actors that decide for all workers, in batches, where the GPUs are (`[inference]`; on Ray only)."""
     batch_size: Few = 64

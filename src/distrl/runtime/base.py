@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from distrl.config.groups import num_workers
 from distrl.config.schema import Config
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.telemetry.live import NoScreens, Screens
@@ -87,7 +88,7 @@ class RoleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def worker_names(config: Config) -> tuple[str, ...]:
     """The workers of a run."""
-    return tuple(f"worker-{number}" for number in range(config.rollout.workers))
+    return tuple(f"worker-{number}" for number in range(num_workers(config)))
 
 
 def inference_names(config: Config) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from distrl import plugins
 from distrl.algorithms.base import Algorithm, AlgorithmContext
+from distrl.config.groups import group_number
 from distrl.config.rules import pictures_read, reads_screenshots
 from distrl.config.schema import Config
 from distrl.devices.base import Device, DeviceLeases, Fleet, find_devices
@@ -91,7 +92,7 @@ def make_devices(
         count=own.per_worker + own.spares if purpose == "collection" else config.evaluation.devices,
         seed=config.run.seed if seed is None else seed,
         purpose=purpose,
-        workers=worker_names(config),
+        workers=_alike(config, owner),
     )
     return find_devices(config.devices, fleet)
 
@@ -112,6 +113,15 @@ def log_notices(policy: Policy[Any], log: EventSink) -> None:
     """Write what the run's owner should know of its policy to where `distrl status` looks."""
     for text in notices_of(policy):
         log.write("notice", text=text)
+
+
+def _alike(config: Config, owner: str) -> tuple[str, ...]:
+    """The workers of the run that share out devices with this role: those of its group."""
+    workers = worker_names(config)
+    if owner not in workers:
+        return workers
+    own = group_number(config, workers.index(owner))
+    return tuple(name for number, name in enumerate(workers) if group_number(config, number) == own)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

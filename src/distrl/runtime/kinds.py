@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distrl.config.load import worker_configs
 from distrl.config.schema import Config
 from distrl.runtime.base import Runtime
 from distrl.runtime.local import LocalRuntime
@@ -26,4 +27,5 @@ def check_runtime(config: Config) -> None:
     else:
         from distrl.runtime.placement import check_devices
 
-        check_devices(config)
+        for one in (config, *worker_configs(config)):
+            check_devices(one)

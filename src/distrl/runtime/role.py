@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+from distrl.config.load import config_of
 from distrl.errors import DistrlError
 from distrl.runtime.base import RoleContext, worker_names
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
@@ -130,7 +131,7 @@ def main(argv: list[str]) -> int:
 
 def make_context(name: str, run: RunFolder, stop: _Stop, spools: Path) -> RoleContext:
     """The context of a role of this run, on files; it spools in a folder of its own in `spools`."""
-    config = run.session_config()
+    config = config_of(run.session_config(), name)
     transport = run.transport(config)
     incarnation = 1 + sum(event["event"] == "started" for event in transport.events.read(name))
     log = transport.events.log(name)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import msgspec
 
+from distrl.config.load import config_of, worker_configs
 from distrl.config.schema import Config, RunConfig
 from distrl.devices.base import Clock
 from distrl.errors import DeviceError, DistrlError, JudgeError
@@ -185,8 +186,12 @@ class Session:
 
     def _device_times(self) -> tuple[float, float]:
         """For how long devices were busy, and were there: as many as were asked for, where no worker says how many it has."""
-        num_devices = self._config.rollout.workers * self._config.devices.per_worker
-        return self._runtime.busy_s(), self._runtime.device_s() or num_devices * self._collected_s()
+        return self._runtime.busy_s(), self._runtime.device_s() or self._num_devices * self._collected_s()
+
+    @cached_property
+    def _num_devices(self) -> int:
+        config = self._config
+        return sum(config_of(config, worker).devices.per_worker for worker in worker_names(config))
 
     def _collected_s(self) -> float:
         since = self._collecting_since_s
@@ -299,8 +304,10 @@ class Session:
 
     def _worker_end_s(self) -> float:
         """What a worker may need to end: running episodes, their verdicts, and what waits to be stored."""
-        config = self._config
-        return WORKER_END_S + config.rollout.drain_s + verdicts_of_worker_s(config, config.devices.per_worker)
+        return WORKER_END_S + max(
+            own.rollout.drain_s + verdicts_of_worker_s(own, own.devices.per_worker)
+            for own in worker_configs(self._config)
+        )
 
     def _work_of(self, role: str) -> tuple[str, float]:
         """What a role is at, such as an evaluation, and how long it says that this may take; 0: it does not say."""

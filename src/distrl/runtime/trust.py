@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from distrl import plugins
+from distrl.config.load import worker_configs
 from distrl.config.reference import flatten, settings
 from distrl.config.schema import Config
 from distrl.errors import UsageError
@@ -43,7 +44,9 @@ OTHERS = {
 
 def refuse_code(config: Config, source: str, *, unless: Collection[str] = ()) -> None:
     """Raise where these settings would use code that is no part of distrl; `unless` are keys that the user gave."""
-    found = {key: value for key, value in code_of(config).items() if key not in unless}
+    groups = () if "rollout.groups" in unless else worker_configs(config)
+    found = {key: value for one in (config, *groups) for key, value in code_of(one).items()}
+    found = {key: value for key, value in found.items() if key not in unless}
     if found:
         what = dict.fromkeys(OTHERS.get(key, PYTHON) for key in found)
         named = ", ".join(f"{key} = {value!r}" for key, value in found.items())

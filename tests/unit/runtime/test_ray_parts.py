@@ -40,6 +40,22 @@ def test_workers_go_where_the_phones_are_and_the_learner_takes_no_place_from_the
     assert missing(wanted, a_node(CPU=8.0)) == ["worker-0", "worker-1"]
 
 
+def test_groups_of_workers_ask_for_what_each_of_them_needs() -> None:
+    groups = (
+        "1 devices.per_worker=4 runtime.device_resource=phone",
+        "2 devices.per_worker=2 runtime.device_resource=emulator runtime.worker_cpus=3",
+    )
+    wanted = needs(rollout__groups=groups)
+    found = {need.role: need.resources for need in wanted if need.role.startswith("worker")}
+    assert found == {
+        "worker-0": {"CPU": 1.0, "phone": 4.0},
+        "worker-1": {"CPU": 3.0, "emulator": 2.0},
+        "worker-2": {"CPU": 3.0, "emulator": 2.0},
+    }
+    assert missing(wanted, a_node(CPU=2.0, phone=4.0), a_node(CPU=7.0, emulator=4.0)) == []
+    assert missing(wanted, a_node(CPU=9.0, phone=4.0), a_node(CPU=5.0, emulator=4.0)) == ["worker-2"]
+
+
 def test_parts_of_cpus_add_up() -> None:
     wanted = needs(rollout__workers=10, runtime__worker_cpus=0.1)
     assert missing(wanted, a_node(CPU=2.0)) == []

@@ -112,7 +112,7 @@ def test_a_worker_without_a_policy_plays_with_what_an_inference_actor_decides(
     serving = replace(
         role("inference-0", tmp_path, settings, transport, over.is_set), requests=actors.taken_by("inference-0")
     )
-    thread = threading.Thread(target=run_role, args=[serving])
+    thread = threading.Thread(target=run_role, args=[serving], daemon=True)
     thread.start()
     monkeypatch.setattr(factory, "make_policy", None)  # a worker that makes one fails
     enough = lambda: transport.episodes.stats().episodes >= 5  # noqa: E731

@@ -20,6 +20,7 @@ import msgspec
 import ray
 
 import distrl
+from distrl.config.load import config_of
 from distrl.config.schema import Config, RuntimeConfig
 from distrl.errors import ConfigError
 from distrl.runtime.base import inference_names, worker_names
@@ -57,7 +58,8 @@ def needs_of(config: Config, roles: tuple[str, ...], *, gpus: float) -> list[Nee
 
 
 def _resources(config: Config, role: str, gpus: float) -> Resources:
-    runtime = config.runtime
+    own_config = config_of(config, role)
+    runtime = own_config.runtime
     if role == "learner":
         device = config.learner.device
         wants_gpu = device.startswith("cuda") or (device == "auto" and config.policy.kind != "pointer" and gpus >= 1)
@@ -71,7 +73,7 @@ def _resources(config: Config, role: str, gpus: float) -> Resources:
         return {name: amount for name, amount in needs.items() if amount}
     found = {"CPU": runtime.worker_cpus, "GPU": runtime.worker_gpus}
     if runtime.device_resource:
-        found[runtime.device_resource] = float(config.devices.per_worker)
+        found[runtime.device_resource] = float(own_config.devices.per_worker)
     return {name: amount for name, amount in found.items() if amount}
 
 
@@ -99,12 +101,12 @@ def connect(config: Config) -> None:
 
 def _start(config: Config) -> None:
     """A cluster of this machine alone, as large as the run."""
-    runtime, workers = config.runtime, config.rollout.workers
-    own = {runtime.device_resource: float(workers * config.devices.per_worker)} if runtime.device_resource else {}
-    deciding, inference = len(inference_names(config)), config.inference
-    if inference.resource:
-        own[inference.resource] = own.get(inference.resource, 0.0) + deciding
-    cpus = 2 + workers * runtime.worker_cpus + deciding * inference.cpus
+    own: Resources = {}
+    for need in needs_of(config, (*inference_names(config), *worker_names(config)), gpus=0.0):
+        for name, amount in need.resources.items():
+            own[name] = own.get(name, 0.0) + amount
+    cpus = 2 + own.pop("CPU", 0.0)
+    own.pop("GPU", None)  # as many as there are
     ray.init(
         address="local",
         num_cpus=max(os.cpu_count() or 1, ceil(cpus)),

@@ -20,6 +20,7 @@ import msgspec
 import ray
 from ray.actor import ActorHandle
 
+from distrl.config.load import config_of
 from distrl.config.schema import Config
 from distrl.errors import DistrlError, raised_as
 from distrl.runtime.base import NoInference, RoleContext, inference_names, worker_names
@@ -139,7 +140,7 @@ class RoleActor:
         inference = RayInference(order.spools[-1], deciding, transport.heartbeats) if deciding else None
         context = RoleContext(
             name=order.name,
-            config=order.config,
+            config=config_of(order.config, order.name),
             incarnation=order.incarnation,
             transport=transport,
             heartbeat=HeartbeatWriter(

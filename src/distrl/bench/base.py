@@ -40,6 +40,8 @@ BENCHES = {
     "miniwob": "learning.miniwob",
     "mobilegym": "learning.mobilegym",
     "quoting": "system.quoting",
+    "ray": "system.ray_training",
+    "ray_faults": "system.ray_faults",
     "ray_weights": "system.ray_weights",
     "replay": "system.replay",
     "scale": "system.scale",

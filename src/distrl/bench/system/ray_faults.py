@@ -1,0 +1,400 @@
+"""`distrl bench ray_faults`: 200 random faults over one run on a Ray of three nodes, and what they cost.
+
+The run decides with inference actors, so every kind of process is there to be hit. Faults come at random times:
+
+- kill: SIGKILL of a worker, the learner, the evaluator, an inference actor or the hub;
+- pause: SIGSTOP of one of these for some seconds;
+- cut: every process of a node with workers stands still for some seconds, its raylet too. For the rest of the cluster that is a
+  node beyond a cut network: nothing is heard of it, and nothing reaches it. Unlike behind a real cut, its workers do not play on meanwhile;
+- disk full: the disk of the run folder has no byte left for some seconds. It is a small memory disk of its own, which only root
+  may mount: for anybody else, these faults are pauses. A run ends on a full disk, with the fix; it is resumed once there is space;
+- slow disk: the index of episodes is locked for some seconds, as by a disk that does not come back from a write.
+
+Counted are episodes that were acknowledged and are gone, episodes that are there twice, and the longest time in which no episode
+came and neither `distrl status` nor a heartbeat named a role, the hub or the store as what is waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+
+from distrl.bench.base import BenchOptions
+from distrl.bench.jobs import log_progress
+from distrl.bench.system.kills import Kills, audit
+from distrl.bench.system.ray_nodes import on_cluster, ray_nodes
+from distrl.config.load import load_config
+from distrl.errors import DistrlError
+from distrl.experience.store import ExperienceStore
+from distrl.runtime.base import role_names
+from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.summary import read_status
+from distrl.telemetry.events import events_of
+from distrl.transport.files import FileHeartbeats
+from distrl.types import Value
+
+Kind = Literal["kill", "pause", "cut", "disk full", "slow disk"]
+FAULTS, QUICK_FAULTS = 200, 8
+SHARES: dict[Kind, int] = {"kill": 110, "pause": 50, "cut": 12, "disk full": 8, "slow disk": 20}
+"""Of 200."""
+EVERY_S = 3.0
+"""Mean time between two faults."""
+HELD_S = (1.0, 6.0)
+"""How long a pause, a cut or a disk fault lasts."""
+NODES = 2
+DISK_BYTES = 2**30
+LOOK_S = 0.25
+START_S, END_S = 300.0, 600.0
+HUB = "hub"
+SETTINGS: dict[str, Value] = {
+    "run.name": "ray-faults",
+    "rollout.workers": 3,
+    "rollout.decide": "actors",
+    "inference.actors": 2,
+    "inference.cpus": 0.1,
+    "inference.deadline_s": 5,
+    "devices.per_worker": 16,
+    "devices.sim.latency.time_scale": 0.2,
+    "warm_start.demonstrations": 60,
+    "warm_start.epochs": 4,
+    "learner.checkpoint_every_s": 5.0,
+    "evaluation.episodes": 30,
+    "evaluation.every_s": 15.0,
+    "evaluation.during_episodes": 20,
+    "runtime.max_restarts": 100,  # it is about faults, and these come from outside
+}
+
+
+class RayFaultFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the faults came to."""
+
+    faults: int
+    by_kind: dict[str, int]
+    by_target: dict[str, int]
+    episodes: int
+    lost_episodes: int
+    unacknowledged_episodes: int
+    """Finished and not yet stored when their worker was killed."""
+    duplicate_episodes: int
+    exactly_once: bool
+    """Each was read by the learner exactly once."""
+    restarts: int
+    resumed: int
+    """How often the run had ended on a full disk and was resumed."""
+    finished: bool
+    longest_without_episode_s: float
+    longest_unnamed_stall_s: float
+    """The longest of it in which nothing was named."""
+    cut_by: str
+    full_disk_by: str
+    wall_s: float
+    nodes: int
+    runtime: str
+    seeds: int
+    config_hash: str
+
+
+def run(options: BenchOptions) -> RayFaultFigures:
+    """Measure everything that `distrl bench ray_faults` reports."""
+    count, started_s = QUICK_FAULTS if options.quick else FAULTS, time.monotonic()
+    with ray_nodes(NODES) as cluster, small_disk() as (root, is_own):
+        settings = {**SETTINGS, **on_cluster(cluster), "run.root": str(root), "run.minutes": count * EVERY_S / 60}
+        trial = Trial(cluster, root, settings, Random("ray faults"), can_fill=is_own)
+        try:
+            trial.play(count)
+        finally:
+            trial.stop()
+        return trial.figures(time.monotonic() - started_s)
+
+
+@contextmanager
+def small_disk() -> Iterator[tuple[Path, bool]]:
+    """A folder, and whether it is a disk of its own."""
+    with tempfile.TemporaryDirectory(prefix="distrl-faults-") as folder:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder]
+        try:
+            mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+        except OSError:
+            mounted = False
+        try:
+            yield Path(folder), mounted
+        finally:
+            if mounted:
+                command = ["umount", "-l", folder]
+                subprocess.run(command, check=False)
+
+
+class Trial:
+    """A run that is hit, and watched meanwhile."""
+
+    def __init__(self, cluster: Any, root: Path, settings: dict[str, Value], random: Random, *, can_fill: bool) -> None:
+        self._cluster, self._root, self._settings, self._random = cluster, root, settings, random
+        self._can_fill, self._config = can_fill, load_config(None, settings)
+        self._folder = tempfile.TemporaryDirectory(prefix="distrl-faults-")
+        self._errors = Path(self._folder.name, "errors")  # not on the disk that will be full
+        flags = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+        self._training = self._begin(*flags)
+        self._run = self._await_run()
+        self._watch = Watch(self._run)
+        self._held: list[tuple[float, str, Any]] = []
+        """What is to end: when, what, and the call that ends it."""
+        self.by_kind: Counter[str] = Counter()
+        self.by_target: Counter[str] = Counter()
+        self.resumed = 0
+
+    def _begin(self, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "distrl", "train", "--no-view", *arguments]
+        with self._errors.open("wb") as output:
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output)
+
+    def _await_run(self) -> RunFolder:
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s and self._training.poll() is None:
+            for file in self._root.glob("*/weights/latest.json"):
+                run = RunFolder(file.parents[1])
+                with ExperienceStore(run.experience, read_only=True) as store:
+                    if store.count():
+                        return run
+            time.sleep(LOOK_S)
+        raise self._failed("did not begin")
+
+    def play(self, count: int) -> None:
+        """Let so many faults come, and see the run end."""
+        weights = [(kind, share) for kind, share in SHARES.items() if kind != "disk full" or self._can_fill]
+        kinds: list[Kind] = self._random.choices(
+            [kind for kind, _ in weights], [share for _, share in weights], k=count
+        )
+        next_s = time.monotonic()
+        for kind in kinds:
+            next_s += self._random.expovariate(1 / EVERY_S)
+            self._wait_until(next_s)
+            if self._training.poll() is not None and not self._held:
+                break  # its time is over
+            self._hit(kind)
+            next_s = max(next_s, time.monotonic() - EVERY_S)
+        self._wait_until(time.monotonic() + HELD_S[1])
+        self._await_end()
+
+    def _wait_until(self, at_s: float) -> None:
+        while True:
+            self._turn()
+            if time.monotonic() >= at_s:
+                return
+            time.sleep(LOOK_S)
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        for held in [held for held in self._held if held[0] <= now_s]:
+            self._held.remove(held)
+            held[2]()
+        if self._training.poll() not in (None, 0):
+            self._resume()
+        self._watch.look()
+
+    def _resume(self) -> None:
+        """Go on with a run that a full disk has ended; any other end is a failure."""
+        while self._held:  # the disk is empty again, and nobody stands still
+            self._held.pop()[2]()
+        said = self._errors.read_text(encoding="utf-8", errors="replace")
+        if "space" not in said:
+            raise self._failed(f"failed (exit code {self._training.returncode})")
+        self.resumed += 1
+        log_progress("the run ended on the full disk; it is resumed")
+        self._training = self._begin("--resume", str(self._run.path))
+        self._watch.rest()
+
+    def _hit(self, kind: Kind) -> None:
+        held_s = self._random.uniform(*HELD_S)
+        target = self._strike(kind, held_s)
+        if target is None:
+            return
+        self.by_kind[kind] += 1
+        self.by_target[target.partition("-")[0]] += 1
+        log_progress(f"fault {self.by_kind.total()}: {kind}: {target}")
+
+    def _strike(self, kind: Kind, held_s: float) -> str | None:
+        """Begin a fault; what it hits."""
+        if kind in ("kill", "pause"):
+            return self._signal(kind, held_s)
+        if any(what == kind for _, what, _ in self._held):
+            return self._signal("pause", held_s)  # one of each at a time
+        if kind == "cut":
+            return self._cut(held_s)
+        return self._fill(held_s) if kind == "disk full" else self._lock(held_s)
+
+    def _end_later(self, held_s: float, what: str, end: Any) -> None:
+        self._held.append((time.monotonic() + held_s, what, end))
+
+    def _signal(self, kind: str, held_s: float) -> str | None:
+        targets = {name: pid for name, pid in self._pids().items() if Path(f"/proc/{pid}").exists()}
+        if not targets:
+            return None
+        name = self._random.choice(sorted(targets))
+        pid = targets[name]
+        if not _send(pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP):
+            return None
+        if kind == "pause":
+            self._end_later(held_s, kind, lambda: _send(pid, signal.SIGCONT))
+        return name
+
+    def _pids(self) -> dict[str, int]:
+        beats = FileHeartbeats(self._run.heartbeats)
+        found = {name: beat.pid for name in role_names(self._config) if (beat := beats.last(name)) is not None}
+        hubs = [int(event["pid"]) for event in events_of(self._run.log("supervisor"), "hub", "pid")]
+        return {**found, **({HUB: hubs[-1]} if hubs else {})}
+
+    def _cut(self, held_s: float) -> str:
+        """Have all processes of a node with workers stand still."""
+        node = self._random.choice(self._cluster.list_all_nodes()[1:])
+        raylet = node.all_processes["raylet"][0].process.pid
+        stopped = [pid for pid in (raylet, *children(raylet)) if _send(pid, signal.SIGSTOP)]
+        self._end_later(held_s, "cut", lambda: [_send(pid, signal.SIGCONT) for pid in stopped])
+        return "node"
+
+    def _fill(self, held_s: float) -> str:
+        ballast = self._root / "ballast"
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 2**20)
+        self._end_later(held_s, "disk full", lambda: ballast.unlink(missing_ok=True))
+        return "disk"
+
+    def _lock(self, held_s: float) -> str:
+        held = sqlite3.connect(self._run.experience / "index.sqlite", isolation_level=None, timeout=2.0)
+        try:
+            held.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            held.close()
+            return self._signal("pause", held_s) or "index"
+        self._end_later(held_s, "slow disk", held.close)
+        return "index"
+
+    def _await_end(self) -> None:
+        until_s = time.monotonic() + END_S
+        while self._training.poll() is None and time.monotonic() < until_s:
+            self._turn()
+            time.sleep(LOOK_S)
+        if self._training.poll() != 0:
+            raise self._failed("did not come to its end")
+
+    def _failed(self, what: str) -> DistrlError:
+        said = self._errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+        return DistrlError(f"the run {what}: {' / '.join(said)[:600]}", expected="a run that survives the faults")
+
+    def stop(self) -> None:
+        """End everything that is left."""
+        for _, _, end in self._held:
+            end()
+        self._training.kill()
+        self._training.wait()
+        self._folder.cleanup()
+
+    def figures(self, wall_s: float) -> RayFaultFigures:
+        """What the run's own records come to."""
+        found = audit(self._run, self._config, Kills(by_role=dict(self.by_target), longest_silence_s=0.0), wall_s)
+        return RayFaultFigures(
+            faults=self.by_kind.total(),
+            by_kind=dict(self.by_kind),
+            by_target=dict(sorted(self.by_target.items())),
+            episodes=found.episodes,
+            lost_episodes=found.lost_episodes,
+            unacknowledged_episodes=found.unacknowledged_episodes,
+            duplicate_episodes=found.duplicate_episodes,
+            exactly_once=found.exactly_once,
+            restarts=found.restarts,
+            resumed=self.resumed,
+            finished=found.finished,
+            longest_without_episode_s=round(self._watch.longest_without_s, 1),
+            longest_unnamed_stall_s=round(self._watch.longest_unnamed_s, 1),
+            cut_by="all processes of the node stopped",
+            full_disk_by="memory disk filled" if self._can_fill else "nothing: not root",
+            wall_s=found.wall_s,
+            nodes=1 + NODES,
+            runtime="ray",
+            seeds=1,
+            config_hash=found.config_hash,
+        )
+
+
+class Watch:
+    """For how long no episode comes, and whether anything is named meanwhile."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._episodes = -1
+        self.longest_without_s = self.longest_unnamed_s = 0.0
+        self.rest()
+
+    def rest(self) -> None:
+        """Begin anew: there is nobody who could bring episodes."""
+        self._since_s = self._unnamed_since_s = time.monotonic()
+
+    def look(self) -> None:
+        """Take in what the store and `distrl status` say now."""
+        now_s = time.monotonic()
+        try:
+            status = read_status(self._run, now_s=time.time())
+        except (DistrlError, OSError, sqlite3.Error):
+            return  # the index is locked, or the disk full: whoever asks sees that
+        if status.phase != "live" or _is_winding_down(self._run):
+            self.rest()
+            return
+        if status.episodes != self._episodes:
+            self._episodes = status.episodes
+            self._since_s = self._unnamed_since_s = now_s
+        if any(role.note or is_telling(role.heartbeat) for role in status.roles):
+            self._unnamed_since_s = now_s
+        self.longest_without_s = max(self.longest_without_s, now_s - self._since_s)
+        self.longest_unnamed_s = max(self.longest_unnamed_s, now_s - self._unnamed_since_s)
+
+
+def is_telling(beat: Any) -> bool:
+    """Whether a role says that it waits for something that is not there, or that it starts."""
+    if beat is None:
+        return False
+    waits = beat.phase == "waiting" and any(
+        word in beat.what for word in ("hub", "store", "inference actor", "a device")
+    )
+    return waits or beat.phase == "starting"
+
+
+def _is_winding_down(run: RunFolder) -> bool:
+    beats = (FileHeartbeats(run.heartbeats).last(path.stem) for path in run.heartbeats.glob("worker-*.json"))
+    return any(beat is not None and beat.phase == "stopped" for beat in beats)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one has started, and those that they have."""
+    found, parents = [], {pid}
+    pairs = sorted(_pairs())
+    while fresh := {child for child, parent in pairs if parent in parents} - set(found):
+        found += sorted(fresh)
+        parents = fresh
+    return found
+
+
+def _pairs() -> Iterator[tuple[int, int]]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            yield int(path.parent.name), int(path.read_text().rpartition(") ")[2].split()[1])
+
+
+def _send(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

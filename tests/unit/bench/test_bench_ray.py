@@ -1,0 +1,101 @@
+"""What the benchmarks on Ray make of what they saw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+
+from distrl.bench.system import ray_faults
+from distrl.bench.system.ray_faults import EVERY_S, SHARES, Watch, children, is_telling
+from distrl.bench.system.ray_training import TrainingFigures, compare
+from distrl.runtime.run_folder import RunFolder
+from distrl.telemetry.heartbeat import Heartbeat
+
+ONE = TrainingFigures(
+    success_before=0.5, success_after=0.95, low=0.92, high=0.97, n=300, episodes=900, episodes_per_s=10.0, device_utilisation=0.97,
+    staleness_mean=1.0, updates=50, lost_episodes=0, duplicate_episodes=0, restarts=0, wall_s=200.0,
+)  # fmt: skip
+
+
+def test_trainings_are_alike_where_all_intervals_have_something_in_common() -> None:
+    ray, actors = replace(ONE, episodes_per_s=8.0, low=0.90, high=0.94), replace(ONE, episodes_per_s=5.0)
+    found = compare(ONE, ray, actors, minutes=1.0, config="c")
+    assert (found.throughput_ratio, found.throughput_ratio_actors) == (0.8, 0.5)
+    assert found.success_within_noise
+    assert not compare(ONE, replace(ray, high=0.91), actors, minutes=1.0, config="c").success_within_noise
+
+
+def test_the_kinds_of_faults_come_to_two_hundred() -> None:
+    assert sum(SHARES.values()) == ray_faults.FAULTS == 200
+    assert EVERY_S > 0
+
+
+def a_beat(phase: str, what: str) -> Heartbeat:
+    return Heartbeat(role="worker-0", pid=1, phase=phase, what=what, since_s=0.0, beat_s=0.0)  # type: ignore[arg-type]
+
+
+def test_a_role_that_waits_for_what_is_not_there_names_a_stall_and_one_that_works_does_not() -> None:
+    assert is_telling(a_beat("waiting", "the hub: add"))
+    assert is_telling(a_beat("waiting", "an inference actor: 3 batches, the oldest for 4 s"))
+    assert is_telling(a_beat("starting", "loading its libraries"))
+    assert not is_telling(a_beat("doing", "playing: 16 episodes"))
+    assert not is_telling(a_beat("waiting", "its next episode"))
+    assert not is_telling(None)
+
+
+def test_a_stall_lasts_until_an_episode_comes_and_is_unnamed_until_something_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, said = [0.0], {"episodes": 1, "note": ""}
+
+    class Role:
+        heartbeat = None
+
+        @property
+        def note(self) -> object:
+            return said["note"]
+
+    class Status:
+        phase, roles = "live", (Role(),)
+
+        @property
+        def episodes(self) -> object:
+            return said["episodes"]
+
+    monkeypatch.setattr(ray_faults.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(ray_faults, "read_status", lambda run, now_s: Status())
+    watch = Watch(RunFolder(tmp_path))
+    for at_s in range(6):
+        now_s[0] = float(at_s)
+        watch.look()
+    said["note"] = "silent for 5 s"
+    for at_s in range(6, 9):
+        now_s[0] = float(at_s)
+        watch.look()
+    assert (watch.longest_without_s, watch.longest_unnamed_s) == (8.0, 5.0)
+    said.update(episodes=2, note="")
+    now_s[0] = 20.0
+    watch.look()
+    assert (watch.longest_without_s, watch.longest_unnamed_s) == (8.0, 5.0)
+
+
+def test_the_processes_of_a_node_are_found_with_those_that_they_have_started() -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        until_s = time.monotonic() + 60
+        while len(children(parent.pid)) < 1 and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert len(children(parent.pid)) == 1
+        assert parent.pid in children(os.getpid())
+    finally:
+        os.killpg(parent.pid, 9)
+        parent.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
 import distrl  # noqa: E402
 from distrl.runtime.factory import make_policy  # noqa: E402
 from distrl.runtime.run_folder import RunFolder, held  # noqa: E402
+from distrl.runtime.summary import read_status  # noqa: E402
 from distrl.telemetry.events import events_of  # noqa: E402
 from support.clusters import a_cluster, add_node  # noqa: E402
 from support.runs import (  # noqa: E402
@@ -131,12 +133,20 @@ def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     training.until(lambda: num_episodes(run) > seen + 10)
     training.until(lambda: heartbeat(run, "inference-0").pid != killed)
     training.until(lambda: heartbeat(run, "inference-0").figures.get("decisions", 0) > 0)
+    stopped = kill_role(run, "worker-0", signal.SIGSTOP)
+    training.until(lambda: note_of(run, "worker-0").startswith("silent for "))
+    os.kill(stopped, signal.SIGCONT)
     training.process.send_signal(signal.SIGINT)
     summary = training.finish()
     assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
     assert summary["episodes"] == check_exactly_once(run)
     assert all("decisions_repeated" in heartbeat(run, f"worker-{number}").figures for number in range(2))
     check_scores(run)
+
+
+def note_of(run: RunFolder, role: str) -> str:
+    """What `distrl status` says of a role."""
+    return {found.role: found.note for found in read_status(run, now_s=time.time()).roles}.get(role, "")
 
 
 def check_scores(run: RunFolder) -> None:
@@ -188,6 +198,53 @@ def test_what_is_missing_on_the_cluster_is_said_with_how_much(cluster: Any, tmp_
     assert "no place for 2 of the run's roles (worker-2, worker-3): each needs 1 CPU, 3 phone on one node" in said
     assert "6 phone" in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_other_versions_of_ray_on_the_cluster_are_refused_by_name(cluster: Any, tmp_path: Path) -> None:
+    from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
+    from ray._private.worker import global_worker
+
+    store, key = global_worker.gcs_client, b"CLUSTER_METADATA"
+    before = store.internal_kv_get(key, namespace=KV_NAMESPACE_CLUSTER)
+    other = {**json.loads(before), "ray_version": "1.2.3"}
+    store.internal_kv_put(key, json.dumps(other).encode(), overwrite=True, namespace=KV_NAMESPACE_CLUSTER)
+    try:
+        said = refusal(**on_ray(cluster, run__root=tmp_path / "runs"))
+    finally:
+        store.internal_kv_put(key, before, overwrite=True, namespace=KV_NAMESPACE_CLUSTER)
+    assert "has other versions" in said
+    assert "1.2.3" in said
+    assert f"install ray=={ray.__version__}" in said
+    assert not (tmp_path / "runs").exists()
+
+
+BROKEN = """
+from distrl.config.schema import PointerConfig
+from distrl.policies.pointer.policy import PointerPolicy
+
+class Broken(PointerPolicy):
+    def __init__(self, settings, context):
+        super().__init__(PointerConfig(width=16, layers=1), context)
+
+    def decide(self, observations, *, temperature, generator):
+        raise ZeroDivisionError("a bug in the policy")
+"""
+
+
+def test_a_role_that_keeps_crashing_ends_the_run_with_exit_code_4_and_its_first_traceback_last(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text(BROKEN)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
+    own = on_ray(cluster, run__root=tmp_path, rollout__workers=1, policy__kind="broken:Broken", runtime__max_restarts=1)
+    settings = {**TINY, **{key.replace("__", "."): value for key, value in own.items()}}
+    given = {key: value for key, value in settings.items() if not key.startswith("policy.pointer")}
+    command = [sys.executable, "-m", "distrl", "train", "--no-view", *flags(given)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10 * BOUND_S, check=False)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.rstrip().splitlines()[-1] == "ZeroDivisionError: a bug in the policy"
+    assert "died 2 times in a row" in done.stderr
+    assert "Traceback (most recent call last):" in done.stderr
 
 
 def test_a_worker_with_other_code_is_refused(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,10 @@ from distrl.rollout.remote import Answer, Ask, RemoteDecider, RemoteSettings
 from distrl.rollout.serving import DecisionServer
 from distrl.transport.base import ActorLost, Weights
 from distrl.types import Value
+from support.rollouts import HANGS_S
 
 BATCHING = Batching(batch_size=8, batch_wait_s=0.0, temperature=1.0, seed=3)
-SETTINGS = RemoteSettings(batch_size=8, deadline_s=0.5, pictures=0, seed=5)
+SETTINGS = RemoteSettings(batch_size=8, deadline_s=HANGS_S, pictures=0, seed=5)
 
 
 class Requests:

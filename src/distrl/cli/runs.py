@@ -17,10 +17,10 @@ ROOT = Path("runs")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare `list`, `show` and `prune`."""
+    """Declare `list`, `show`, `prune` and `fetch`."""
     from distrl.runtime.run_sizes import HARMLESS, PARTS
 
-    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|prune")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|prune|fetch")
     listing = actions.add_parser("list", help="every run: state, success, episodes, size", allow_abbrev=False)
     listing.add_argument("--root", type=Path, default=ROOT, help="folder that holds the runs (default: runs)")
     showing = actions.add_parser("show", help="what one run weighs, by part", allow_abbrev=False)
@@ -43,15 +43,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
     sure = pruning.add_mutually_exclusive_group()
     sure.add_argument("--dry-run", action="store_true", help="only say what would go (the default)")
     sure.add_argument("--yes", action="store_true", help="delete it")
-    for action in (listing, showing, pruning):
+    fetching = actions.add_parser("fetch", help="bring back episodes and pictures from run.storage", allow_abbrev=False)
+    fetching.add_argument("run", type=Path, help="a run folder with its config.toml, which no training uses at present")
+    for action in (listing, showing, pruning, fetching):
         action.add_argument("--json", action="store_true", help="one JSON object on the last line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, show or prune."""
+    """List, show, prune or fetch."""
     if args.action == "list":
         return _list(args)
+    if args.action == "fetch":
+        return _fetch(args)
     return _show(args) if args.action == "show" else _prune(args)
+
+
+# --- fetch ------------------------------------------------------------------------------------------------------------
+
+
+def _fetch(args: argparse.Namespace) -> int:
+    """Bring what is at the run's storage and not in its folder; the index is made anew from the episodes."""
+    from distrl.experience.target import Target, check_target
+    from distrl.runtime.run_folder import RunFolder, take
+    from distrl.transport.stored_elsewhere import StoredElsewhere
+
+    run = RunFolder(args.run)
+    url = run.config().run.storage
+    if not url:
+        raise UsageError(
+            f"{run.path} has no run.storage",
+            expected="a run whose episodes are stored elsewhere too",
+            fix="distrl runs show",
+        )
+    check_target(url)
+    lock = take(run.lock("supervisor"), wait_s=0.0, what=f"{run.path}")
+    try:
+        episodes, pictures = StoredElsewhere(Target(url).below(run.path.resolve().name)).fetch(run.experience)
+    finally:
+        lock.release()
+    if args.json:
+        print_json({"episodes": episodes, "pictures": pictures})
+    else:
+        console().print(f"brought {episodes} episodes and {pictures} pictures from {url}")
+    return 0
 
 
 # --- list -------------------------------------------------------------------------------------------------------------

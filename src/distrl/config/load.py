@@ -26,7 +26,7 @@ from distrl.errors import ConfigError, closest
 from distrl.types import SettingValue
 
 Source = Literal["default", "file", "flag"]
-NOT_HASHED = ("run.root", "run.name", "telemetry.sinks")
+NOT_HASHED = ("run.root", "run.name", "run.storage", "telemetry.sinks")
 """Where a run lives, what it is called and who reads its metrics change nothing about it."""
 
 READ_ALSO_BY = {"judge.model": ("auto", "ensemble")}

@@ -117,6 +117,8 @@ class RunConfig(Section, frozen=True):
     """Ends up in the name of the run folder."""
     root: str = "runs"
     """Folder that holds the run folders."""
+    storage: str = ""
+    """Where episodes and pictures are durable before they are acknowledged, besides the run folder: a folder on a network disk, or a URL of fsspec such as s3://bucket/runs; empty: the run folder alone."""
     seed: Seed = 0
     """Decides tasks, phones, weights and sampling."""
     minutes: Minutes = 4.9

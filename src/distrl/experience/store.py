@@ -90,7 +90,7 @@ class ExperienceStore:
         A call that was cut off between the file and the row is completed by the next one with the same id, or by
         `recover`. The file that came first is the one that counts.
         """
-        path = self._path(trajectory.id)
+        path = self.path(trajectory.id)
         with storage_errors(self.folder):
             seq = self._index.find(trajectory.id)
             if seq is not None:
@@ -105,7 +105,7 @@ class ExperienceStore:
 
     def read(self, id: str) -> Trajectory:
         """The episode, verified; `StoreError` names the file where it is damaged or gone."""
-        path = self._path(id)
+        path = self.path(id)
         trajectory = load(path).trajectory
         if trajectory.id != id:
             raise StoreError(f"{path} holds episode {trajectory.id}", fix="copy the right file back from a backup")
@@ -154,16 +154,17 @@ class ExperienceStore:
             files = sorted(self._files())
             ids = self._index.ids()
         held = {path: episode.trajectory.id for path in files if (episode := _whole(path))}
-        named = {self._path(id) for id in ids}
+        named = {self.path(id) for id in ids}
         rows, copies = Counter(ids), Counter(held.values())
         return Audit(
             episodes=len(ids),
-            missing=tuple(id for id in ids if held.get(self._path(id)) != id),
+            missing=tuple(id for id in ids if held.get(self.path(id)) != id),
             orphans=tuple(str(path.relative_to(self.folder)) for path in files if path not in named),
             duplicates=tuple(sorted(id for id in rows | copies if rows[id] > 1 or copies[id] > 1)),
         )
 
-    def _path(self, id: str) -> Path:
+    def path(self, id: str) -> Path:
+        """Where the file of an episode is, or would be."""
         if not _ID.fullmatch(id):
             raise StoreError(
                 f"{id!r} cannot be the id of an episode",

@@ -20,6 +20,10 @@ def make_runtime(config: Config, run: RunFolder) -> Runtime:
 
 def check_runtime(config: Config) -> None:
     """Raise now, before anything is written, where the roles of a run would find no place to run on."""
+    if config.run.storage:
+        from distrl.experience.target import check_target
+
+        check_target(config.run.storage)
     if config.runtime.kind == "ray":
         from distrl.runtime.ray.cluster import check_cluster
 

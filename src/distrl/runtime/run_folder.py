@@ -58,7 +58,7 @@ class RunFolder(FileLayout):
 
     def transport(self, config: Config) -> FileTransport:
         """What the roles of this run send each other things by."""
-        return FileTransport(self, keep_versions=config.learner.keep_versions)
+        return FileTransport(self, keep_versions=config.learner.keep_versions, storage=config.run.storage)
 
     @property
     def name(self) -> str:

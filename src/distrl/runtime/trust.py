@@ -19,6 +19,7 @@ FLAG = "--trust-code"
 REMOTE_CODE = "policy.vlm.trust_remote_code"
 PYTHON = "Python code that would run with your rights"
 OTHERS = {
+    "run.storage": "a place elsewhere that screens would be written to",
     "devices.android.adb": "a program that would run with your rights",
     "devices.android.host": "an adb server that is not on this machine",
     "devices.android.logcat": "a folder that would be written to",

@@ -22,13 +22,15 @@ import msgspec
 
 from distrl.errors import StoreBusy, StoreError
 from distrl.experience.durable import replace, storage_errors, sync_folder
-from distrl.experience.frames import FrameStore
+from distrl.experience.frames import FrameStorage, FrameStore
 from distrl.experience.index import IndexRow, StoreStats
 from distrl.experience.store import Added, Audit, ExperienceStore
+from distrl.experience.target import Target
 from distrl.telemetry.events import EventLog, read_events
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.base import BudgetUsed, Delivered, EpisodeSource, Event
 from distrl.transport.lease_files import FileLeases
+from distrl.transport.stored_elsewhere import FramesElsewhere, StoredElsewhere
 from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Trajectory
 
@@ -58,20 +60,23 @@ class FileLayout:
 class FileTransport:
     """`transport.base.Transport` over one folder."""
 
-    def __init__(self, layout: FileLayout, *, keep_versions: int = 4) -> None:
+    def __init__(self, layout: FileLayout, *, keep_versions: int = 4, storage: str = "") -> None:
+        """`storage`: where episodes and pictures are durable first; empty: in the folder alone."""
         self._layout, self._keep_versions = layout, keep_versions
+        self._elsewhere = StoredElsewhere(Target(storage).below(layout.path.name)) if storage else None
         self.budget = FileBudget(layout.budget)
         self._collected = _CollectedTime(self.budget)
 
     @cached_property
     def episodes(self) -> FileEpisodes:
         """Trajectories, opened on first use."""
-        return FileEpisodes(self._layout.experience)
+        return FileEpisodes(self._layout.experience, self._elsewhere)
 
     @cached_property
-    def frames(self) -> FrameStore:
+    def frames(self) -> FrameStorage:
         """Screenshots, opened on first use."""
-        return FrameStore(self._layout.experience)
+        frames = FrameStore(self._layout.experience)
+        return frames if self._elsewhere is None else FramesElsewhere(frames, self._elsewhere)
 
     @cached_property
     def weights(self) -> WeightsFolder:
@@ -124,17 +129,19 @@ class FileTransport:
 class FileEpisodes:
     """Trajectories and their pictures in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, elsewhere: StoredElsewhere | None = None) -> None:
         self.store = ExperienceStore(folder)
-        self._folder = folder
+        self._folder, self._elsewhere = folder, elsewhere
         self._frames: FrameStore | None = None
 
     def add(self, trajectory: Trajectory, frames: Mapping[str, bytes]) -> Added:
         """Make the trajectory durable, its pictures first.
 
         An index that someone else keeps locked is a store that does not answer: this waits until it does. How long to wait for
-        that, and what to do meanwhile, is the caller's.
+        that, and what to do meanwhile, is the caller's. The same holds for a target elsewhere, which has it all first.
         """
+        if self._elsewhere is not None:
+            self._elsewhere.keep(trajectory, frames.values())
         if frames:
             self._frames = self._frames or FrameStore(self._folder)
             self._frames.put_all(frames.values())

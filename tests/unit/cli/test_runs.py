@@ -15,6 +15,7 @@ import torch
 
 from distrl.cli.main import main
 from distrl.cli.runs import human
+from distrl.config.load import dump_toml, load_config
 from distrl.errors import StoreError
 from distrl.evaluation.report import make_report
 from distrl.experience.durable import replace
@@ -329,3 +330,21 @@ def test_a_run_that_cannot_be_read_is_shown_with_the_reason(tmp_path: Path, caps
     run.summary.write_bytes(b"{")
     assert main(["runs", "show", str(run.path)]) == 0
     assert f"{run.summary} is damaged" in capsys.readouterr().out
+
+
+def test_what_is_stored_elsewhere_comes_back_and_a_run_without_such_a_place_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, share = tmp_path / "run", tmp_path / "share"
+    folder.mkdir()
+    (folder / "config.toml").write_text(dump_toml(load_config(None, {"run.storage": str(share)})))
+    run = RunFolder(folder)
+    transport = run.transport(run.config())
+    transport.episodes.add(make_trajectory("e1"), {})
+    transport.close()
+    shutil.rmtree(run.experience)
+    assert main(["runs", "fetch", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"episodes": 1, "pictures": 0}
+    (folder / "config.toml").write_text(dump_toml(load_config(None, {})))
+    assert main(["runs", "fetch", str(folder)]) == 2
+    assert "has no run.storage" in capsys.readouterr().err

@@ -243,7 +243,7 @@ class RayRuntime(Supervisor[_Role]):
         hub: Any = (
             ray.remote(Hub)
             .options(**options)
-            .remote(str(self._run.path.resolve()), str(self._run.metrics.resolve()), keep)
+            .remote(str(self._run.path.resolve()), str(self._run.metrics.resolve()), keep, self._all.run.storage)
         )
         try:
             ray.get(hub.ready.remote(), timeout=HUB_S)

@@ -23,7 +23,7 @@ import ray
 from ray import ObjectRef
 
 from distrl.errors import StoreError
-from distrl.transport.ray.service import CLAIMS, HubService
+from distrl.transport.ray.service import CLAIMS, STORING, HubService
 from distrl.transport.ray.wire import Answer, Broadcast, Caller, failed
 from distrl.types import PolicyVersion
 
@@ -44,11 +44,13 @@ TIME_STEP_S = 1.0
 class Hub:
     """An asyncio actor: it waits for many roles at once, and works on files in threads."""
 
-    def __init__(self, folder: str, metrics: str, keep_versions: int) -> None:
+    def __init__(self, folder: str, metrics: str, keep_versions: int, storage: str = "") -> None:
+        self._storage = storage
         self._service = self._make_service(Path(folder), Path(metrics), keep_versions)
         self._files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files")
         self._watchers = ThreadPoolExecutor(1, thread_name_prefix="watch")
         """Of its own, so that who watches waits for no disk that has much to do."""
+        self._storing = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="storing")
         self._claims = ThreadPoolExecutor(1, thread_name_prefix="claims")
         self._calls: OrderedDict[str, asyncio.Future[Answer]] = OrderedDict()
         """Calls by id: those under way, and short answers of the latest ones."""
@@ -59,7 +61,7 @@ class Hub:
         self._changed = asyncio.Event()
 
     def _make_service(self, folder: Path, metrics: Path, keep_versions: int) -> HubService:
-        return HubService(folder, keep_versions=keep_versions, metrics=metrics)
+        return HubService(folder, keep_versions=keep_versions, metrics=metrics, storage=self._storage)
 
     async def ready(self) -> int:
         """Answer, once it can; which process it is."""
@@ -69,7 +71,7 @@ class Hub:
         """Carry out what a role asks for, once for each id; failures are part of the answer."""
         found = self._calls.get(id)
         if found is None:
-            pool = self._claims if name in CLAIMS else self._files
+            pool = self._claims if name in CLAIMS else self._storing if name in STORING else self._files
             work = self._in(pool, lambda: self._service.answer(_caller(caller), name, request))
             found = self._calls[id] = asyncio.ensure_future(work)
             found.add_done_callback(lambda done: self._keep_answer(id, done))

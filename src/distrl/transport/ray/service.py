@@ -39,10 +39,16 @@ class HubService:
     """One run folder for callers from elsewhere. Safe to share between threads."""
 
     def __init__(
-        self, folder: Path, *, keep_versions: int, metrics: Path, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: Path,
+        *,
+        keep_versions: int,
+        metrics: Path,
+        storage: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._layout, self._metrics, self._clock = FileLayout(folder), metrics, clock
-        self.files = FileTransport(self._layout, keep_versions=keep_versions)
+        self.files = FileTransport(self._layout, keep_versions=keep_versions, storage=storage)
         # Opened now and not by whichever threads come first, which might each open one.
         self._episodes, self._frames, self._weights = self.files.episodes, self.files.frames, self.files.weights
         self._logs: dict[str, EventLog] = {}
@@ -272,6 +278,8 @@ class HubService:
 
 CALLS = Encoded(HubService, but="answer")
 UPLOADS = msgspec.msgpack.Decoder(Upload)
+STORING = frozenset({"add", "put_frame", "get_frame"})
+"""Calls that may wait for a target elsewhere, and must not keep others waiting."""
 CLAIMS = frozenset({"open_claims", "take_claims", "settle_claim", "forget_claims"})
 """Calls that have to come from one thread: SQLite's connections belong to one."""
 

@@ -40,12 +40,12 @@ from distrl.types import Value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DEVICES, QUICK_DEVICES = (1, 2, 4, 8, 16, 64, 128, 256, 512, 1000), (2, 8)
+DEVICES, QUICK_DEVICES = (1, 8, 64, 256, 1000), (2, 8)
 MINUTES, QUICK_MINUTES = 0.75, 0.25
 PER_WORKER, MOST_WORKERS = 64, 8
 FLEETS, QUICK_FLEETS = (1, 2, 4, 8), (1, 2)
 """Numbers of workers."""
-FLEET_MINUTES, PER_FLEET_WORKER, FLEET_TASKS = 1.0, 8, 200
+FLEET_MINUTES, PER_FLEET_WORKER, FLEET_TASKS = 0.75, 8, 150
 FEW_DEVICES = 8
 """What counts as linear is the rate per device of all entries with up to so many devices: that of one alone is a few episodes."""
 BEND = 0.9
@@ -60,7 +60,7 @@ SETTINGS: dict[str, Value] = {
     "rollout.drain_s": 0.5,
     "runtime.silent_after_s": 60,
 }
-FIXED_POLICY: dict[str, Value] = {"learner.learning_rate": 1e-9, "evaluation.episodes": 1}
+FIXED_POLICY: dict[str, Value] = {"learner.learning_rate": 1e-9, "warm_start.epochs": 8, "evaluation.episodes": 1}
 LEARNING: dict[str, Value] = {"devices.per_worker": PER_FLEET_WORKER, "evaluation.episodes": FLEET_TASKS}
 
 

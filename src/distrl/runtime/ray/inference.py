@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
 from threading import Event
 from typing import Any
 
@@ -107,7 +108,13 @@ class TakenRequests:
         """The answer to one request."""
         if not self._served.wait(LOADING_S) or self._answer is None or self._loop is None:
             raise TimeoutError("it does not answer yet")
-        return asyncio.run_coroutine_threadsafe(self._called(self._answer, request), self._loop).result()
+        if self._loop.is_closed():
+            raise TimeoutError("it has ended")
+        called = asyncio.run_coroutine_threadsafe(self._called(self._answer, request), self._loop)
+        try:
+            return called.result()
+        except CancelledError:
+            raise TimeoutError("it has ended") from None
 
     @staticmethod
     async def _called(answer: Callable[[bytes], Awaitable[bytes]], request: bytes) -> bytes:

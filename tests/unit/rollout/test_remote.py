@@ -105,15 +105,15 @@ def test_no_version_older_than_the_worker_has_seen_decides() -> None:
     assert play(scene) == [1, 1, 1]
 
 
-@pytest.mark.parametrize("how", ["gone", "deaf"])
-def test_an_actor_that_is_lost_in_the_middle_costs_a_worker_no_decision(how: str) -> None:
+@pytest.mark.parametrize(("how", "deadline_s"), [("gone", HANGS_S), ("deaf", 1.0)])
+def test_an_actor_that_is_lost_in_the_middle_costs_a_worker_no_decision(how: str, deadline_s: float) -> None:
     transport, log = published(0), Log()
 
     async def scene() -> tuple[list[Any], RemoteDecider]:
         actors = Actors()
         for name in ("a", "b"):
             actors.add(name, tiny_policy(9), transport.weights)
-        decider = a_decider(actors, transport.weights, log=log, batch_size=1, deadline_s=0.3)
+        decider = a_decider(actors, transport.weights, log=log, batch_size=1, deadline_s=deadline_s)
         deciding = asyncio.create_task(decider.run())
         asking = [asyncio.create_task(decider.decide(one)) for one in screens(20)]
         while len(actors.asked) < 10:
@@ -128,7 +128,8 @@ def test_an_actor_that_is_lost_in_the_middle_costs_a_worker_no_decision(how: str
     found, decider = play(scene)
     assert len(found) == 40
     assert decider.num_repeated == len(log.events) > 0
-    assert {values["actor"] for event, values in log.events if event == "decision_repeated"} == {"a"}
+    named = {values["actor"] for event, values in log.events if event == "decision_repeated"}
+    assert named == {"a"} if how == "gone" else "a" in named  # on a busy machine the other may be late, too
     assert decider.num_decisions == 40
     assert decider.skipped_counters["decisions_repeated"] > 0
 

@@ -378,7 +378,7 @@ def _is_winding_down(run: RunFolder) -> bool:
 
 def children(pid: int) -> list[int]:
     """The processes that this one has started, and those that they have."""
-    found, parents = [], {pid}
+    found, parents = list[int](), {pid}
     pairs = sorted(_pairs())
     while fresh := {child for child, parent in pairs if parent in parents} - set(found):
         found += sorted(fresh)

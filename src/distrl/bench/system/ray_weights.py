@@ -9,6 +9,7 @@ cores, so all copies and checksums of all workers are done by these.
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 import time
 from pathlib import Path
@@ -84,7 +85,7 @@ def run(options: BenchOptions) -> RayWeightsFigures:
     prepare_torch()
     found = []
     with ray_nodes(NODES) as cluster:
-        ray.init(address=cluster.address, namespace="bench", log_to_driver=False, logging_level="error")
+        ray.init(address=cluster.address, namespace="bench", log_to_driver=False, logging_level=logging.ERROR)
         try:
             for workers in fleets:
                 found.append(measure(size_mb, workers, versions))

@@ -17,7 +17,9 @@ folder reads them by `distrl.cli.trust`, since they may name code.
 from __future__ import annotations
 
 import argparse
+import atexit
 import errno
+import gc
 import json
 import logging
 import math
@@ -110,6 +112,7 @@ def _flags(parser: argparse.ArgumentParser) -> set[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    atexit.register(gc.freeze)  # at its end Python would look through all of torch for garbage: half a second
     _have_outputs()
     _print_any_letter()
     try:

@@ -54,13 +54,14 @@ def run(args: argparse.Namespace) -> int:
     from distrl.runtime.run_folder import create_run, open_run
 
     sources = [open_run(path) for path in args.data]
+    # Whatever can be refused is refused before torch is loaded, which takes seconds.
+    skipped = _skipped_of(sources)
+    _refuse_failures(sources, skipped)
+    folder, config = _open(args)
     from distrl.runtime.factory import make_policy, prepare_torch
     from distrl.runtime.placement import placement_notices
 
-    skipped = _skipped_of(sources)
-    _refuse_failures(sources, skipped)
     found = _successes(sources, skipped)
-    folder, config = _open(args)
     for text in placement_notices(config):
         print(text, file=sys.stderr)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
@@ -200,7 +201,7 @@ def _skipped_of(sources: list[RunFolder]) -> SkippedEpisodes:
 
 
 def _refuse_failures(sources: list[RunFolder], skipped: SkippedEpisodes) -> None:
-    """`StoreError` where no episode succeeded, by the index alone: before torch is loaded, which takes seconds."""
+    """`StoreError` where no episode succeeded, by the index alone."""
     from distrl.experience.store import ExperienceStore
 
     for source in sources:

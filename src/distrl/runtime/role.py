@@ -7,8 +7,10 @@ supervisor is gone ends: while it is still starting at once, later in good order
 from __future__ import annotations
 
 import argparse
+import atexit
 import ctypes
 import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -109,6 +111,7 @@ def main(argv: list[str]) -> int:
     given = _parse(argv)
     run = RunFolder(given.run)
     _tell_where()
+    atexit.register(gc.freeze)  # on its way out Python would look through all of torch for garbage: half a second
     try:
         with disk_errors(run.path):
             stop = _Stop(given.supervisor, asked=given.finish)

@@ -298,7 +298,7 @@ class Session:
             if needs_s and work not in prolonged and len(prolonged) < EVALUATIONS_AT_END:
                 prolonged.add(work)
                 until_s = max(until_s, self._clock() + needs_s)
-        if not self._runtime.ended(role) and not unless() and role in NEEDED:
+        if not self._runtime.ended(role) and not unless() and role in NEEDED and not self._has_finished(role):
             self._cut_off[role] = f"it did not end in time, while {self._work_of(role)[0] or 'starting'}"
         self._runtime.kill(role, "the run is being stopped" if unless() else "it did not end in time")
 
@@ -316,6 +316,11 @@ class Session:
                 needs_s = beat.figures.get("needs_s", 0.0) if beat.phase == "doing" else 0.0
                 return beat.what.partition(":")[0], needs_s
         return "", 0.0
+
+    def _has_finished(self, role: str) -> bool:
+        """Whether a role has said that it is finished, though its process is still there."""
+        beats = [status.heartbeat for status in self._runtime.status() if status.role == role and status.alive]
+        return any(beat is not None and beat.phase == "stopped" for beat in beats)
 
     def _turn(self) -> None:
         self._runtime.supervise()

@@ -174,7 +174,8 @@ class Supervisor(ABC, Generic[R]):
         heartbeat = self._own(role)
         starting = heartbeat is None or heartbeat.phase == "starting"
         silence = describe_silence(role.silent_s, starting=starting, heartbeat_s=self._config.heartbeat_s)
-        return (silence if role.alive else "") or role.waits_for or role.note
+        speaks = role.alive and not _has_finished(heartbeat)
+        return (silence if speaks else "") or role.waits_for or role.note
 
     def restarts(self) -> int:
         """Restarts of all roles together."""
@@ -222,8 +223,9 @@ class Supervisor(ABC, Generic[R]):
             role.kill()
             # It may have given up and then hung on its way out, such as in a thread that the disk does not let go.
             self._raise_reason(role, code=0)
-            if role.finishing and heartbeat is not None and heartbeat.phase == "stopped":
-                role.done, role.note = True, "finished"  # its work is done; a busy machine takes long to end a process
+            if role.finishing and _has_finished(heartbeat):  # on a busy machine, leaving takes a while
+                role.done, role.note = True, "finished"
+                self._log.write("killed", role=role.name, why="it had finished, and did not leave")
                 return
             self._restart_later(role, f"silent for {role.silent_s:.0f} s while {what} (runtime.{setting})")
 
@@ -275,6 +277,11 @@ def first_trace(console: Path, start: int) -> str:
     # Its frames are indented; what follows them is the error, in one line or more.
     end = next((n for n, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
     return "\n".join(lines[: min(end + 1, LONGEST_TRACE)])
+
+
+def _has_finished(heartbeat: Heartbeat | None) -> bool:
+    """Whether this is the last that a role says; what is left of its process is its end."""
+    return heartbeat is not None and heartbeat.phase == "stopped"
 
 
 def identity(heartbeat: Heartbeat | None) -> tuple[int, float]:

@@ -67,7 +67,7 @@ while not asked and "--finish" not in flags:
     heartbeat.doing("playing")
     time.sleep(0.005)
 heartbeat.stopped("finished with --finish" if "--finish" in flags else "finished")
-while behaviour == "hangs-at-the-end":
+if behaviour == "lingers":
     signal.pause()
 sys.exit(9 if behaviour == "stumbles" and "--finish" not in flags else 0)
 """
@@ -166,15 +166,16 @@ def test_a_silent_role_is_named_with_what_it_was_doing_and_started_again(tmp_pat
         made.supervise_until(lambda: made.says("playing"))
 
 
-def test_a_role_that_has_finished_and_does_not_end_is_ended_and_not_started_again(tmp_path: Path) -> None:
-    with scene(tmp_path, "hangs-at-the-end") as made:
+def test_a_role_that_has_finished_and_does_not_leave_is_not_silent_and_not_started_again(tmp_path: Path) -> None:
+    with scene(tmp_path, "lingers") as made:
         made.supervise_until(lambda: made.says("playing"))
         made.runtime.ask_to_finish("worker-0", needed=True)
         made.supervise_until(lambda: made.says("finished"))
-        made.runtime.supervise()
-        made.pass_time(31.0)
-        assert made.runtime.ended("worker-0")
-        assert (made.deaths(), made.runtime.restarts()) == ([], 0)
+        made.pass_time(20.0)
+        assert (made.status.note, made.runtime.ended("worker-0")) == ("", False)
+        made.pass_time(12.0)
+        assert (made.status.note, made.runtime.ended("worker-0"), made.runtime.restarts()) == ("finished", True, 0)
+        assert made.deaths() == []
 
 
 class StaleHeartbeats:

@@ -459,6 +459,21 @@ def test_an_evaluator_that_ends_without_its_report_is_told_of(tmp_path: Path) ->
     assert scene.session().train().is_whole
 
 
+def test_a_role_that_has_finished_and_whose_process_does_not_leave_is_not_cut_off(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runtime.ends_after_s = {"learner": 1e9, "evaluator": 1e9}
+    reports, report = scene.runtime.transport.reports, make_report([make_trajectory()], suite="sim-start", version=4)
+
+    def turn() -> None:
+        if "ask learner (needed)" in scene.runtime.did:
+            scene.runtime.doing, scene.runtime.phase = "finished", "stopped"
+            reports.write("after", report)
+
+    scene.runtime.on_turn = turn
+    assert scene.session().train().is_whole
+    assert {"kill learner: it did not end in time", "kill evaluator: it did not end in time"} < set(scene.runtime.did)
+
+
 def test_an_evaluation_that_is_stopped_on_purpose_is_no_fault(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.runtime.ends_after_s = {"evaluator": 1e9}

@@ -259,9 +259,17 @@ def _signal(root: Path, cases: Sequence[SignalCase], cut: Event) -> PartResults:
     except DistrlError as error:
         if cut.is_set():
             raise
-        return PartResults(results=[_signal_result(case, error.seen) for case in cases])
+        log_progress(error.seen)
+        return PartResults(results=[_signal_result(case, shorten(error.seen)) for case in cases])
     named_s = [done.named_s for done in found.signalled if done.named_s is not None]
     return PartResults(results=_audited(found), named_s=named_s)
+
+
+def shorten(seen: str) -> str:
+    """What happened and the error that was told, without all that a run printed."""
+    first, *others = seen.splitlines()
+    told = next((line for line in reversed(others) if line.startswith("distrl: ")), "")
+    return f"{first[:100]} … {told[:200]}" if others else first[:300]
 
 
 def _signal_result(case: SignalCase, seen: str) -> Result:

@@ -296,6 +296,17 @@ def test_where_two_ends_are_right_either_is_fine(seen: str, fine: bool) -> None:
     assert Result(group="files", case="a", expected="goes on or refused", seen=seen).fine is fine
 
 
+@pytest.mark.parametrize(
+    ("seen", "short"),
+    [
+        ("no lock", "no lock"),
+        ("exit code 4: [0:10] training\ndistrl: cut off\ntry: again", "exit code 4: [0:10] training … distrl: cut off"),
+    ],
+)
+def test_a_run_that_failed_is_told_in_few_words(seen: str, short: str) -> None:
+    assert faults.shorten(seen) == short
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 

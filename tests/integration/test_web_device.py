@@ -136,6 +136,29 @@ def test_a_list_to_choose_from_opens_on_the_screen(tmp_path: Path) -> None:
     run(work, tmp_path)
 
 
+SWITCHES = """
+<style>.knob {width: 40px; height: 24px; background: #ccc} .knob.on {background: #4c4}</style>
+<div style="display:flex;justify-content:space-between"><span>Night mode</span>
+<div class="knob w-[40px] h-6 p-0.5" style="cursor:pointer" onclick="this.classList.toggle('on')"></div></div>
+<div style="display:flex;justify-content:space-between"><span>Sounds</span>
+<div class="knob w-[40px] h-6 p-0.5" onclick="void 0"></div></div>
+<button class="trash" style="width:40px;height:24px"></button>
+"""
+
+
+def test_a_switch_without_a_word_is_named_by_its_row_and_turning_it_is_a_change(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown(SWITCHES)
+        switches = {
+            each.description: each for each in (await device.capture(screenshot=False)).elements if each.clickable
+        }
+        assert set(switches) == {"Night mode", "Sounds", "trash"}
+        assert (await device.perform(Tap(*switches["Night mode"].bounds.centre))).changed
+        assert not (await device.perform(Tap(*switches["Sounds"].bounds.centre))).changed
+
+    run(work, tmp_path)
+
+
 def test_it_waits_for_what_a_tap_sets_off(tmp_path: Path) -> None:
     async def work(site: Pages) -> None:
         site.write("next.html", "<p>Arrived</p>")

@@ -304,6 +304,10 @@ class PointerConfig(Section, frozen=True):
     """Tap; type and press enter with a field in focus; swipe up and down where something scrolls; hardly ever anything else, finishing included. For pages that end by themselves, and a policy that begins from random weights."""
     fitting_claims: bool = False
     """With `fitting_actions`: also go back, and say that it is done. For tasks that end with a claim, as MobileGym's do."""
+    transition_graph: bool = False
+    """Keep a graph of which screens the elements of each app led to, and show the policy what an instruction names, how near it lies behind each element, and what was never tried. For devices with many apps and screens."""
+    quoted_spans: bool = False
+    """Prefer to type what stands between quotation marks or brackets in the instruction; a prior that training can undo."""
     string_match: bool = True
     """Give the policy features that say which words of an element stand in the instruction; a strong prior, off for comparisons."""
     word_swap_share: Share = 0.5

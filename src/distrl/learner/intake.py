@@ -17,7 +17,7 @@ from distrl.algorithms.batch import Episode, prepare
 from distrl.config.schema import Config
 from distrl.errors import StoreError
 from distrl.experience.replay import Replay
-from distrl.policies.base import Policy
+from distrl.policies.base import Policy, TakesPlayed
 from distrl.rollout.hindsight import flip_seed_of, misjudged
 from distrl.transport.base import EpisodeSource
 from distrl.types import Trajectory
@@ -76,6 +76,8 @@ class Intake:
             kind=episode.template if episode.known else None,
             pin=trajectory.source == "demonstration",
         )
+        if trajectory.source == "played" and isinstance(self._policy, TakesPlayed) and self._policy.is_growing:
+            self._policy.take_played(trajectory)
         self._count(trajectory, episode)
 
     def _count(self, trajectory: Trajectory, episode: Episode) -> None:

@@ -35,7 +35,7 @@ from distrl.learner.checkpoint import (
 from distrl.learner.intake import Counts, Intake
 from distrl.learner.schedule import EpisodeDurations, Round
 from distrl.learner.update import EmaWeights, SkippedUpdate, Updater, budget_share
-from distrl.policies.base import Policy
+from distrl.policies.base import Policy, is_growing
 from distrl.policies.nonfinite import skipped_counters
 from distrl.rollout.balance import Change, LearnerBalance, LearnerLoad
 from distrl.transport.base import CheckpointStore, Episodes, Weights
@@ -99,8 +99,9 @@ class Learner:
         self._groups = Groups(config.rollout.group_size)
         self.updater = Updater(parts.scorer or parts.policy, parts.algorithm, config, self._groups)
         self.ema = EmaWeights(parts.policy.network, window=config.learner.ema_updates)
-        # A log-probability is recorded at the temperature of sampling and recomputed at 1.
-        checked = config.learner.agreement_steps if config.rollout.temperature == 1.0 else 0
+        # A log-probability is recorded at the temperature of sampling and recomputed at 1. What a growing policy reads differs by then.
+        same = config.rollout.temperature == 1.0 and not is_growing(parts.policy)
+        checked = config.learner.agreement_steps if same else 0
         self.agreement = Agreement(parts.policy, num_steps=checked, tell=parts.disagreed)
         self.version = -1
         self.updates = self.episodes = self.cursor = 0

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from distrl.errors import StoreError
 from distrl.experience.frames import FrameReader
 from distrl.policies import weights as weights_file
-from distrl.types import Action, Decision, Observation
+from distrl.types import Action, Decision, Observation, Trajectory
 
 Encoded = TypeVar("Encoded")
 
@@ -87,6 +87,23 @@ class RandomAugmentation(Protocol):
 
     augmentation_state: str
     """State of that generator; assign it to continue from there."""
+
+
+@runtime_checkable
+class TakesPlayed(Protocol):
+    """Optional part of a policy that keeps something of the episodes themselves, beside what is learnt by gradients."""
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it does so with its settings. What it reads of an observation then changes as it grows."""
+
+    def take_played(self, trajectory: Trajectory) -> None:
+        """Take in an episode that was played; called in the learner, after `encode` of its steps."""
+
+
+def is_growing(policy: Policy[Encoded]) -> bool:
+    """Whether a policy keeps something of the episodes that were played."""
+    return isinstance(policy, TakesPlayed) and policy.is_growing
 
 
 @runtime_checkable

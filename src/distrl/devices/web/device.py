@@ -116,14 +116,14 @@ class WebDevice:
             case Unparsed(raw=raw):
                 return Performed(valid=False, changed=False, why=f"not an action: {raw[:80]!r}")
         tab = self._present()
-        before, url, earned = self._elements, tab.url, self._status.reward
+        before, drawn, url, earned = self._elements, self._drawn(), tab.url, self._status.reward
         why = await self._page.perform(tab, action)
         if why is None:
             why = await self._act(tab, action)
         if why:
             return Performed(valid=False, changed=False, why=why)
         await self._look()
-        changed = self._elements != before or tab.url != url
+        changed = self._elements != before or self._drawn() != drawn or tab.url != url
         status = self._status
         return Performed(valid=True, changed=changed or status.done, done=status.done, reward=status.reward - earned)
 
@@ -237,6 +237,9 @@ class WebDevice:
             raise DeviceLost(f"the page on {self.name} says of itself what cannot be read: {error}") from None
         self._seen, self._status, self._fresh = seen, status, True
         self._elements = read_elements(seen)
+
+    def _drawn(self) -> int:
+        return self._seen.drawn if self._seen else 0
 
     async def _act(self, tab: Tab, action: Action) -> str:
         """What the browser does: why it could not, or nothing."""

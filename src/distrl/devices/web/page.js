@@ -8,6 +8,7 @@
   const PICKERS = new Set(["date", "time", "month", "datetime-local", "week"]);
   const TAPPED_ROLES = new Set(["button", "link", "tab", "checkbox", "radio", "menuitem", "menuitemradio", "menuitemcheckbox",
     "option", "switch", "treeitem", "combobox", "slider", "spinbutton"]);
+  const STYLED = /[[\]:/]|(\S+\s+){3}/;  // classes that say how it looks, not what it is
   const SKIPPED = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "META", "LINK", "TITLE", "BASE"]);
 
   // --- what listens for touches --------------------------------------------------------------------------------------
@@ -105,7 +106,17 @@
   };
   const names_of = (el) => {
     const classes = typeof el.className === "string" ? el.className : (el.className && el.className.baseVal) || "";
-    return words([el.getAttribute("name"), el.id, el.getAttribute("data-trigger"), classes].filter(Boolean)[0] || "").slice(0, 60);
+    const named = el.getAttribute("name") || el.id || el.getAttribute("data-trigger") || (STYLED.test(classes) ? "" : classes);
+    return words(named).slice(0, 60);
+  };
+  const row_of = (el) => {
+    // What stands before a switch or an icon in the same row says what it is for.
+    if (el.getBoundingClientRect().left < innerWidth / 2) return "";
+    for (let node = el.parentElement, steps = 0; node && steps < 3; node = node.parentElement, steps += 1) {
+      const text = words(node.innerText);
+      if (text) return text.length <= 60 ? text : "";
+    }
+    return "";
   };
   const before_of = (el) => {
     // The word that stands before a field in the same line is what people read as its label.
@@ -180,16 +191,22 @@
     const area = Math.max(1, innerWidth * innerHeight);
     const skipped = skip ? new Set(document.querySelectorAll(skip)) : new Set();
     const found = [], frames = [], focused = active();
+    let drawn = 0;  // of how all that can be touched is styled: a switch may say in no other way that it was turned
 
     const add = (el, box, facts) => {
       const text = facts.text, label = label_of(el);
       const disabled = el.disabled === true || el.getAttribute("aria-disabled") === "true";
+      const style = facts.touched && el.getAttribute("class") || "";
+      for (let at = 0; at < style.length; at += 1) drawn = (drawn * 31 + style.charCodeAt(at)) | 0;
       const pressed = el.getAttribute("aria-checked") || el.getAttribute("aria-selected");
       const checked = "checked" in el && /^(checkbox|radio)$/.test(kind_of(el)) ? el.checked
         : el.tagName === "OPTION" ? el.selected : pressed === "true" ? true : pressed === "false" ? false : null;
       let description = label === text ? "" : label;
       if (facts.touched && is_field(el) && !description) description = before_of(el) || names_of(el);
-      if (facts.touched && !text && !description) description = names_of(el);
+      if (facts.touched && !text && !description) {
+        const named = names_of(el);
+        description = words(el.hasAttribute("data-trigger") || !named ? `${row_of(el)} ${named}` : named);
+      }
       found.push([box.left, box.top, box.right, box.bottom, text, description.replace(/[_-]+/g, " "), class_of(el), el.id || "",
         facts.touched && !disabled, facts.scrolls, checked, el === focused && is_field(el), !disabled]);
     };
@@ -267,7 +284,7 @@
       if (!inner) { foreign += 1; continue; }
       for (const each of inner.look(most - found.length, "").elements) found.push(shifted(each, frame));
     }
-    return {elements: found.filter(Boolean), foreign, width: innerWidth, height: innerHeight, title: words(document.title), changes};
+    return {elements: found.filter(Boolean), foreign, width: innerWidth, height: innerHeight, title: words(document.title), changes, drawn};
   };
   const shifted = (each, frame) => {
     const border = {x: frame.node.clientLeft, y: frame.node.clientTop};

@@ -42,6 +42,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     width: float = 1.0
     height: float = 1.0
     title: str = ""
+    drawn: int = 0
+    """A hash of how all that can be touched is styled."""
     rested: bool = True
     status: msgspec.Raw = msgspec.Raw(b"null")
     """What the kind of page says of itself."""

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.policies.pointer.grammar import KINDS, MAX_ELEMENTS, label_of, to_choice
-from distrl.policies.pointer.words import MAX_WORDS, ROWS, read
+from distrl.policies.pointer.graph import TransitionGraph, View
+from distrl.policies.pointer.words import MAX_WORDS, ROWS, Word, read
 from distrl.types import Observation, Past, UiElement
 
 CLASSES = (
@@ -32,17 +33,28 @@ ELEMENT_FEATURES, WORD_FEATURES, PAST_FEATURES = 16, 3, 3
 ANSWERABLE = frozenset(("TextView", "ListItem", "Card", "EditText", "Heading", "CheckBox", "Switch", "Tab"))
 
 
+OPENING, CLOSING = frozenset("\"'“‘「『《〈【"), frozenset("\"'”’」』》〉】")
+NO_GRAPH = np.zeros(0, np.float32)
+NO_VIEW = View(NO_GRAPH, NO_GRAPH, NO_GRAPH)
+
+
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     """One observation as arrays."""
 
     words_I: NDArray[np.int16]
     word_features_IF: NDArray[np.float32]
+    quotes_IQ: NDArray[np.float32]
+    """Where quotations begin and end."""
     element_words_EW: NDArray[np.int16]
     element_class_E: NDArray[np.int16]
     element_features_EF: NDArray[np.float32]
     past_kind_P: NDArray[np.int16]
     past_words_PW: NDArray[np.int16]
     past_features_PF: NDArray[np.float32]
+    graph_EG: NDArray[np.float32] = NO_GRAPH
+    """What the transition graph says of the elements, the past actions and the screen; empty without one."""
+    graph_PG: NDArray[np.float32] = NO_GRAPH
+    graph_G: NDArray[np.float32] = NO_GRAPH
 
     @property
     def num_tokens(self) -> int:
@@ -55,6 +67,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     words_BI: Tensor
     word_features_BIF: Tensor
+    quotes_BIQ: Tensor
     word_mask_BI: Tensor
     element_words_BEW: Tensor
     element_class_BE: Tensor
@@ -64,24 +77,32 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     past_words_BPW: Tensor
     past_features_BPF: Tensor
     past_mask_BP: Tensor
+    graph_BEG: Tensor
+    graph_BPG: Tensor
+    graph_BG: Tensor
 
 
-def encode(observation: Observation, *, string_match: bool, limit: int = MAX_ELEMENTS) -> Encoded:
+def encode(
+    observation: Observation, *, string_match: bool, limit: int = MAX_ELEMENTS, graph: TransitionGraph | None = None
+) -> Encoded:
     """The observation as arrays. Without `string_match` the features that say which words stand in both texts are 0."""
     words = read(observation.instruction)[:MAX_WORDS]
     elements, recent = observation.elements[:limit], observation.recent
     said = tuple(word.plain for word in words)
     touched = frozenset(past.target for past in recent if past.target)
     features = [_element_features(element, said, touched, string_match) for element in elements]
+    view = graph.view(replace(observation, elements=elements)) if graph is not None else NO_VIEW
     return Encoded(
         words_I=np.array([word.row for word in words], dtype=np.int16),
         word_features_IF=_word_features(said, elements, recent, string_match),
+        quotes_IQ=_quotes(observation.instruction, words),
         element_words_EW=np.array([_element_words(e.text, e.description) for e in elements], np.int16).reshape(-1, TEXT_WORDS + DETAIL_WORDS),
         element_class_E=np.array([CLASS_ROWS.get(e.class_name, 0) for e in elements], np.int16),
         element_features_EF=np.array(features, np.float32).reshape(-1, ELEMENT_FEATURES),
         past_kind_P=np.array([_past_kind(past, observation, limit) for past in recent], np.int16),
         past_words_PW=np.array([_rows(past.target, PAST_WORDS) for past in recent], np.int16).reshape(-1, PAST_WORDS),
         past_features_PF=np.array([(past.valid, past.changed, age / 8) for age, past in enumerate(reversed(recent))][::-1], np.float32).reshape(-1, PAST_FEATURES),
+        graph_EG=view.elements_EG, graph_PG=view.past_PG, graph_G=view.screen_G,
     )  # fmt: skip
 
 
@@ -137,6 +158,16 @@ def _word_features(
     return features
 
 
+def _quotes(text: str, words: tuple[Word, ...]) -> NDArray[np.float32]:
+    return np.array(
+        [
+            (text[max(0, word.start - 1) : word.start] in OPENING, text[word.end : word.end + 1] in CLOSING)
+            for word in words
+        ],
+        np.float32,
+    ).reshape(-1, 2)
+
+
 def _past_kind(past: Past, observation: Observation, limit: int) -> int:
     choice = to_choice(past.action, observation, limit)
     if choice is not None:
@@ -177,6 +208,7 @@ def collate(items: Sequence[Encoded]) -> Batch:
     return Batch(
         words_BI=_pad([item.words_I for item in items]),
         word_features_BIF=_pad([item.word_features_IF for item in items]),
+        quotes_BIQ=_pad([item.quotes_IQ for item in items]),
         word_mask_BI=_mask([max(1, len(item.words_I)) for item in items]),
         element_words_BEW=_pad([item.element_words_EW for item in items]),
         element_class_BE=_pad([item.element_class_E for item in items]),
@@ -186,6 +218,9 @@ def collate(items: Sequence[Encoded]) -> Batch:
         past_words_BPW=_pad([item.past_words_PW for item in items]),
         past_features_BPF=_pad([item.past_features_PF for item in items]),
         past_mask_BP=_mask([len(item.past_kind_P) for item in items]),
+        graph_BEG=_pad([item.graph_EG for item in items]),
+        graph_BPG=_pad([item.graph_PG for item in items]),
+        graph_BG=_pad([item.graph_G for item in items]),
     )
 
 

@@ -19,6 +19,7 @@ from distrl.policies.pointer.features import (
     Batch,
 )
 from distrl.policies.pointer.grammar import KINDS, LONGEST_SPAN, POINTING
+from distrl.policies.pointer.graph import NUM_FEATURES, SIZE_BYTES
 from distrl.policies.pointer.words import MAX_WORDS, ROWS
 
 HEADS = 4
@@ -30,8 +31,14 @@ UNFITTING = -12.0
 """Added to the logit of an action that hardly makes sense on a screen; so small a penalty that a demonstration of it has a finite loss."""
 
 
-CLAIMING = ("back", "done")
+CLAIMING = ("back", "done", "answer")
 """Kinds that make sense on every screen of a device whose tasks end with a claim."""
+FIRST_WEIGHTS = (6.0, 1.0, 3.0, 3.0, 3.0)
+"""At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down, and of saying that it is done once the most relevant one was touched."""
+FIRST_KINDS = {"done": -1.5, "answer": -1.5, "back": -1.5, "down": -1.0, "up": -2.0, "enter": -1.0}
+"""Added to the logits of kinds with a transition graph: an episode that ends at once or turns back shows nothing."""
+QUOTED = 3.0
+"""At the beginning, of a span that begins or ends where a quotation does."""
 
 
 class Logits(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +76,10 @@ class Block(nn.Module):
 class PointerNetwork(nn.Module):
     """A batch in; logits for kinds, elements and spans, and a value out."""
 
+    is_down: Tensor
+    is_done: Tensor
+    first: Tensor
+
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
         width = config.width
@@ -90,12 +101,30 @@ class PointerNetwork(nn.Module):
         self.element_score = nn.Linear(width, len(POINTING))
         self.span_score = nn.Linear(width, 2)
         self.span_length = nn.Parameter(torch.zeros(LONGEST_SPAN))
+        self._has_graph = config.transition_graph
+        if config.transition_graph:
+            self.graph_elements, self.graph_past = nn.Linear(NUM_FEATURES, width), nn.Linear(1, width)
+            self.graph_screen, self.graph_weights = nn.Linear(4, width), nn.Parameter(torch.tensor(FIRST_WEIGHTS))
+            self.register_buffer("graph", torch.zeros(SIZE_BYTES, dtype=torch.uint8))
+            kinds = {
+                "is_down": [float(kind == "down") for kind in KINDS],
+                "is_done": [float(kind == "done") for kind in KINDS],
+                "first": [FIRST_KINDS.get(kind, 0.0) for kind in KINDS],
+            }
+            for name, values in kinds.items():
+                self.register_buffer(name, torch.tensor(values), persistent=False)
+        self._has_quotes = config.quoted_spans
+        if config.quoted_spans:
+            self.quote_weight = nn.Parameter(torch.tensor(QUOTED))
         nn.init.normal_(self.word.weight, std=0.5)
 
     def forward(self, batch: Batch) -> Logits:
         """The logits of a padded batch."""
         words_BID, elements_BED, past_BPD = self._words(batch), self._elements(batch), self._past(batch)
         state_B1D = self.kind_of_token[3].expand(len(words_BID), 1, -1)
+        if self._has_graph:
+            elements_BED = elements_BED + self.graph_elements(batch.graph_BEG)
+            state_B1D = state_B1D + self.graph_screen(batch.graph_BG)[:, None]
         x_BTD = torch.cat([state_B1D, words_BID, elements_BED, past_BPD], dim=1)
         here_B1 = torch.ones(len(x_BTD), 1, dtype=torch.bool)
         mask_BT = torch.cat([here_B1, batch.word_mask_BI, batch.element_mask_BE, batch.past_mask_BP], dim=1)
@@ -122,6 +151,8 @@ class PointerNetwork(nn.Module):
     def _past(self, batch: Batch) -> Tensor:
         seen_BPD = self.past_kind(batch.past_kind_BP) + self.past_features(batch.past_features_BPF)
         past: Tensor = self._bag(batch.past_words_BPW) + seen_BPD + self.kind_of_token[2]
+        if self._has_graph:
+            past = past + self.graph_past(batch.graph_BPG)
         return past
 
     def _bag(self, rows_BXW: Tensor) -> Tensor:
@@ -136,18 +167,33 @@ class PointerNetwork(nn.Module):
         element_BHE = pointed_BHE + self.element_score(elements_BED).transpose(1, 2)
         selectable_BHE = _selectable(batch)
         kind_BK = self.kind_head(state_BD)
+        if self._has_graph:
+            element_BHE, kind_BK = self._follow(element_BHE, kind_BK, batch)
         if self._fitting:
             kind_BK = kind_BK + UNFITTING * ~_fitting(batch, claims=self._claims)
         return Logits(
             kind_BK=kind_BK,
             element_BHE=element_BHE.masked_fill(~selectable_BHE, NEVER),
-            span_BII=self._spans(words_BID, batch.word_mask_BI),
+            span_BII=self._spans(words_BID, batch),
             # The critic's gradient stops here: its loss would otherwise undo what the policy has learnt.
             value_B=self.value_head(state_BD.detach()).squeeze(-1),
         )
 
-    def _spans(self, words_BID: Tensor, mask_BI: Tensor) -> Tensor:
-        first_BI, last_BI = self.span_score(words_BID).unbind(-1)
+    def _follow(self, element_BHE: Tensor, kind_BK: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What the transition graph adds to the logits, so that a policy of random weights follows it."""
+        best, untried, said, down, settled = self.graph_weights
+        graph_BEG = batch.graph_BEG
+        tap_BE = best * graph_BEG[..., 2] + untried * graph_BEG[..., 3] + UNFITTING * graph_BEG[..., 4]
+        added_BHE = torch.stack([tap_BE, torch.zeros_like(tap_BE), said * graph_BEG[..., 0]], dim=1)
+        down_BK, done_BK = batch.graph_BG[:, 2:3] * self.is_down, batch.graph_BG[:, 3:4] ** 2 * self.is_done
+        added_BK = down * down_BK + settled * done_BK + self.first
+        return element_BHE + added_BHE, kind_BK + added_BK
+
+    def _spans(self, words_BID: Tensor, batch: Batch) -> Tensor:
+        mask_BI, (first_BI, last_BI) = batch.word_mask_BI, self.span_score(words_BID).unbind(-1)
+        if self._has_quotes:
+            first_BI = first_BI + self.quote_weight * batch.quotes_BIQ[..., 0]
+            last_BI = last_BI + self.quote_weight * batch.quotes_BIQ[..., 1]
         size = words_BID.shape[1]
         gap_II = torch.arange(size)[None, :] - torch.arange(size)[:, None]
         fits_BII = (gap_II >= 0) & (gap_II < LONGEST_SPAN) & mask_BI[:, :, None] & mask_BI[:, None, :]

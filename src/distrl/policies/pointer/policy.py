@@ -16,8 +16,9 @@ from distrl.policies.base import PolicyContext, Scores
 from distrl.policies.distribution import ActionDistribution, as_runners_up
 from distrl.policies.pointer.features import Encoded, collate, encode, swap_words
 from distrl.policies.pointer.grammar import KINDS, POINTING, Choice, to_action, to_choice
+from distrl.policies.pointer.graph import TransitionGraph
 from distrl.policies.pointer.network import Logits, PointerNetwork
-from distrl.types import Action, Decision, Observation
+from distrl.types import Action, Decision, Observation, Trajectory
 
 MICRO_BATCH = 32
 """Observations scored together, sorted by size: padding would otherwise cost as much as the content."""
@@ -35,10 +36,22 @@ class PointerPolicy:
         self.config = config
         self.network = PointerNetwork(config)
         self._random = np.random.default_rng(context.seed)
+        self._graph = TransitionGraph() if config.transition_graph else None
 
     def encode(self, observation: Observation) -> Encoded:
         """The observation as arrays."""
-        return encode(observation, string_match=self.config.string_match, limit=self.config.max_elements)
+        config = self.config
+        return encode(observation, string_match=config.string_match, limit=config.max_elements, graph=self._graph)
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether it has a transition graph."""
+        return self._graph is not None
+
+    def take_played(self, trajectory: Trajectory) -> None:
+        """Let the transition graph grow by what an episode showed."""
+        if self._graph is not None:
+            self._graph.add(trajectory)
 
     def augment(self, encoded: Encoded) -> Encoded:
         """The same with some words swapped for others, on the screen and in the instruction alike."""
@@ -102,8 +115,11 @@ class PointerPolicy:
         return to_choice(action, observation, self.config.max_elements)
 
     def weights(self) -> dict[str, Tensor]:
-        """The network's tensors by name."""
-        return self.network.state_dict()
+        """The network's tensors by name, the transition graph among them."""
+        tensors = self.network.state_dict()
+        if self._graph is not None:
+            self._graph.write(tensors["graph"])
+        return tensors
 
     def dump(self) -> bytes:
         """The weights as a safetensors file."""
@@ -112,7 +128,10 @@ class PointerPolicy:
     def restore(self, data: bytes | memoryview, *, source: str) -> None:
         """Load weights of the same sizes."""
         expected = f"a pointer of width {self.config.width} with {self.config.layers} layers"
-        weights_file.restore(self.weights(), data, source=source, expected=expected)
+        tensors = self.network.state_dict()
+        weights_file.restore(tensors, data, source=source, expected=expected)
+        if self._graph is not None:
+            self._graph.read(tensors["graph"], source=source)
 
 
 def _distribution(logits: Logits, temperature: float = 1.0) -> ActionDistribution:

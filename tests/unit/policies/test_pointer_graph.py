@@ -1,0 +1,176 @@
+"""The UI transition graph: what it says of a screen after what was played, and how it travels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+
+from distrl.config.schema import PointerConfig
+from distrl.errors import StoreError
+from distrl.policies.base import PolicyContext, is_growing
+from distrl.policies.pointer.grammar import KINDS
+from distrl.policies.pointer.graph import SIZE_BYTES, TransitionGraph, node_of, terms_of
+from distrl.policies.pointer.policy import PointerPolicy
+from distrl.types import Action, Bounds, Decision, Finish, Observation, Step, Swipe, Tap, Trajectory, UiElement
+from support.trajectories import make_trajectory
+
+ASKED = "在支付宝中开启刷新音效"
+RELEVANCE, VALUE, BETTER, UNTRIED, INERT = range(5)
+GROWING = PointerConfig(transition_graph=True, fitting_actions=True, fitting_claims=True)
+
+
+def element(text: str, row: int, description: str = "") -> UiElement:
+    return UiElement(
+        text=text, description=description, clickable=True, bounds=Bounds(0.0, row / 20, 1.0, (row + 1) / 20)
+    )
+
+
+def screen(*labels: str, asked: str = ASKED, app: str = "alipay") -> Observation:
+    return Observation(
+        instruction=asked, app=app, elements=tuple(element(text, row) for row, text in enumerate(labels))
+    )
+
+
+def tap(seen: Observation, row: int) -> Action:
+    return Tap(*seen.elements[row].bounds.centre)
+
+
+HOME, ME, SETTINGS = (
+    screen("首页", "我的", "消息"),
+    screen("首页", "我的", "设置"),
+    screen("声音", "刷新音效", "深色模式"),
+)
+
+
+def episode(*steps: tuple[Observation, Action]) -> Trajectory:
+    made = [
+        Step(
+            observation=seen,
+            decision=Decision(action=action, choice=(0, 0, 0), logp=-1.0, entropy=1.0, value=0.5),
+            version=0,
+        )
+        for seen, action in steps
+    ]
+    return replace(make_trajectory(success=False), steps=tuple(made))
+
+
+def explored() -> TransitionGraph:
+    graph = TransitionGraph()
+    graph.add(episode((HOME, tap(HOME, 1)), (ME, tap(ME, 2)), (SETTINGS, Finish())))
+    return graph
+
+
+def test_an_element_is_worth_what_lies_behind_it_the_less_the_further() -> None:
+    graph = explored()
+    home, me, settings = (graph.view(seen).elements_EG for seen in (HOME, ME, SETTINGS))
+    assert home[:, VALUE].argmax() == 1
+    assert me[:, VALUE].argmax() == 2
+    assert me[2, VALUE] > home[1, VALUE] > 0.0
+    assert settings[:, RELEVANCE].argmax() == 1
+    assert settings[1, BETTER] == 1.0
+
+
+def test_it_answers_for_an_instruction_that_was_never_played() -> None:
+    asked = "把深色模式打开"
+    seen = replace(HOME, instruction=asked)
+    assert explored().view(seen).elements_EG[:, BETTER].argmax() == 1
+    assert explored().view(replace(SETTINGS, instruction=asked)).elements_EG[:, BETTER].argmax() == 2
+
+
+def test_what_was_tried_without_effect_is_worth_nothing() -> None:
+    graph = TransitionGraph()
+    graph.add(episode((SETTINGS, tap(SETTINGS, 0)), (SETTINGS, Finish())))
+    view = graph.view(SETTINGS).elements_EG
+    assert view[0, VALUE] == 0.0
+    assert view[:, UNTRIED].tolist() == [0.0, 1.0, 1.0]
+
+
+def test_a_swipe_down_is_worth_what_it_brought_to_the_screen() -> None:
+    graph, top = TransitionGraph(), screen("声音", "通知")
+    graph.add(episode((top, Swipe(0.5, 0.6, 0.5, 0.25)), (SETTINGS, Finish())))
+    assert graph.view(top).screen_G[2] > 0.5
+    assert graph.view(SETTINGS).screen_G[2] == 0.0
+
+
+def test_words_that_every_instruction_of_an_app_has_count_for_little() -> None:
+    graph = TransitionGraph()
+    seen = [screen("支付宝", "刷新音效", asked=f"在支付宝中{what}") for what in ("查余额", "看账单", "开启刷新音效")]
+    for each in seen:
+        graph.add(episode((each, Finish())))
+    relevance = graph.view(seen[-1]).elements_EG[:, RELEVANCE]
+    assert relevance[1] > 3 * relevance[0]
+
+
+def test_labels_are_nodes_without_their_numbers_and_icons_by_their_place() -> None:
+    assert node_of(element("12 条新消息", 0), "a") == node_of(element("7 条新消息", 3), "a")
+    assert node_of(element("", 0, "更多"), "a") != node_of(element("", 12, "更多"), "a")
+    assert node_of(element("设置", 0), "a") != node_of(element("设置", 0), "b")
+    assert terms_of("刷新 Wi-Fi 我") == {"刷新", "wi-fi", "我"}
+
+
+def test_it_travels_with_the_weights() -> None:
+    teacher, pupil = (PointerPolicy(GROWING, PolicyContext(seed=seed)) for seed in (0, 1))
+    teacher.take_played(episode((HOME, tap(HOME, 1)), (ME, tap(ME, 2)), (SETTINGS, Finish())))
+    assert not pupil.encode(HOME).graph_EG[:, VALUE].any()
+    pupil.restore(teacher.dump(), source="a test")
+    np.testing.assert_array_equal(pupil.encode(HOME).graph_EG, teacher.encode(HOME).graph_EG)
+    assert pupil.encode(HOME).graph_EG[1, VALUE] > 0.0
+
+
+def test_one_that_has_grown_too_large_forgets_what_was_seen_least() -> None:
+    graph, often = TransitionGraph(), screen("首页", "刷新音效")
+    graph.add(episode((often, Finish()), (often, Finish())))
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        labels = ["".join(chr(code) for code in random.integers(0x4E00, 0x9FFF, 38)) for _ in range(60)]
+        graph.add(episode((screen(*labels), Finish())))
+    tensor = torch.zeros(SIZE_BYTES, dtype=torch.uint8)
+    graph.write(tensor)
+    read = TransitionGraph()
+    read.read(tensor, source="a test")
+    assert 0 < read.num_screens < 301
+    assert read.view(often).elements_EG[1, RELEVANCE] == 1.0
+
+
+def test_a_damaged_one_is_refused_with_the_name_of_its_file() -> None:
+    tensor = torch.zeros(SIZE_BYTES, dtype=torch.uint8)
+    explored().write(tensor)
+    tensor[20:60] = 0
+    with pytest.raises(StoreError, match="version 7"):
+        TransitionGraph().read(tensor, source="version 7")
+
+
+def test_a_policy_of_random_weights_follows_it() -> None:
+    policy = PointerPolicy(GROWING, PolicyContext())
+    assert is_growing(policy)
+    assert not is_growing(PointerPolicy(PointerConfig(), PolicyContext()))
+    policy.take_played(episode((HOME, tap(HOME, 1)), (ME, tap(ME, 2)), (SETTINGS, Finish())))
+    made = policy.decide([SETTINGS] * 300, temperature=1.0, generator=torch.Generator().manual_seed(0))
+    taps = [decision.choice[1] for decision in made if KINDS[decision.choice[0]] == "tap"]
+    assert len(taps) > 100
+    assert taps.count(1) > 0.8 * len(taps)
+
+
+def test_quotations_are_what_is_typed_where_the_policy_prefers_them() -> None:
+    seen = Observation(
+        instruction="在笔记里新建一条便签，标题写「周末采购」",
+        app="notes",
+        elements=(UiElement(class_name="EditText", clickable=True, focused=True, bounds=Bounds(0.0, 0.0, 1.0, 0.1)),),
+    )
+    policy = PointerPolicy(replace(GROWING, quoted_spans=True), PolicyContext())
+    made = policy.decide([seen] * 300, temperature=1.0, generator=torch.Generator().manual_seed(0))
+    typed = [decision.action.text for decision in made if hasattr(decision.action, "text")]
+    assert typed.count("周末采购") > 0.2 * len(typed)
+    assert typed.count("周末采购") > max(typed.count(other) for other in set(typed) - {"周末采购"})
+
+
+def test_the_log_probability_of_a_choice_is_that_of_its_decision() -> None:
+    policy = PointerPolicy(replace(GROWING, quoted_spans=True), PolicyContext())
+    policy.take_played(episode((HOME, tap(HOME, 1)), (ME, tap(ME, 2)), (SETTINGS, Finish())))
+    seen = [HOME, ME, SETTINGS]
+    made = policy.decide(seen, temperature=1.0, generator=torch.Generator().manual_seed(0))
+    scores = policy.score([policy.encode(each) for each in seen], [decision.choice for decision in made])
+    for decision, logp in zip(made, scores.logp_N.tolist(), strict=True):
+        assert logp == pytest.approx(decision.logp, abs=1e-4)

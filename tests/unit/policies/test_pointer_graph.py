@@ -13,7 +13,7 @@ from distrl.policies.base import PolicyContext, is_growing
 from distrl.policies.pointer.grammar import KINDS
 from distrl.policies.pointer.graph import SIZE_BYTES, TransitionGraph, node_of, terms_of
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.types import Action, Bounds, Decision, Finish, Observation, Step, Swipe, Tap, Trajectory, UiElement
+from distrl.types import Action, Bounds, Decision, Finish, Observation, Past, Step, Swipe, Tap, Trajectory, UiElement
 from support.trajectories import make_trajectory
 
 ASKED = "在支付宝中开启刷新音效"
@@ -69,7 +69,7 @@ def test_an_element_is_worth_what_lies_behind_it_the_less_the_further() -> None:
     assert me[:, VALUE].argmax() == 2
     assert me[2, VALUE] > home[1, VALUE] > 0.0
     assert settings[:, RELEVANCE].argmax() == 1
-    assert settings[1, BETTER] == 1.0
+    assert settings[:, BETTER].argmax() == 1
 
 
 def test_it_answers_for_an_instruction_that_was_never_played() -> None:
@@ -85,6 +85,28 @@ def test_what_was_tried_without_effect_is_worth_nothing() -> None:
     view = graph.view(SETTINGS).elements_EG
     assert view[0, VALUE] == 0.0
     assert view[:, UNTRIED].tolist() == [0.0, 1.0, 1.0]
+
+
+def test_what_was_never_tried_is_looked_for_where_it_lies() -> None:
+    graph = TransitionGraph()
+    graph.add(
+        episode(
+            (HOME, tap(HOME, 0)), (HOME, tap(HOME, 2)), (HOME, tap(HOME, 1)), (ME, tap(ME, 0)), (HOME, tap(HOME, 1)),
+            (ME, Finish()),
+        )
+    )  # fmt: skip
+    view = graph.view(HOME).elements_EG
+    assert view[1, UNTRIED] == pytest.approx(0.75)
+    assert view[1, UNTRIED] > view[0, UNTRIED] > view[2, UNTRIED] == 0.0
+
+
+def test_what_has_just_been_touched_without_effect_is_told_until_the_screen_changes() -> None:
+    past = Past(action=tap(SETTINGS, 1), target="刷新音效", changed=False)
+    seen = replace(SETTINGS, recent=(past,))
+    assert explored().view(seen).elements_EG[:, INERT].tolist() == [0.0, 1.0, 0.0]
+    assert explored().view(seen).elements_EG[1, BETTER] == 0.0
+    moved = replace(SETTINGS, recent=(past, Past(action=tap(SETTINGS, 0), target="声音", changed=True)))
+    assert not explored().view(moved).elements_EG[:, INERT].any()
 
 
 def test_a_swipe_down_is_worth_what_it_brought_to_the_screen() -> None:

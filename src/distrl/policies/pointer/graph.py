@@ -44,7 +44,10 @@ NOWHERE, STAYS = -1, -2
 """Where an element leads that changes nothing, and one that changes something on the screen that it is on."""
 
 Node = str
-DOWN = "\x1fdown"
+DOWN, TEXT = "\x1fdown", "\x1ftext"
+"""Ends of nodes that are a swipe, and of those that cannot be tapped."""
+SURE = 0.7
+"""Relevance of a label that hardly stands there by chance: two rare terms and nothing else."""
 
 
 class Screen(msgspec.Struct, array_like=True):
@@ -64,14 +67,15 @@ class Held(msgspec.Struct, array_like=True):
     edges: dict[int, dict[int, int]]
     """Element to screen to how often."""
     asked: dict[str, dict[str, int]]
-    """How many instructions of an app have a term."""
+    """How many instructions of an app have a term, and of all apps."""
 
 
 class View(msgspec.Struct, frozen=True):
     """What the graph says of one observation; nearly all of it between 0 and 1."""
 
     elements_EG: NDArray[np.float32]
-    """Relevance, value, the better of both against the best on the screen, whether it has never been tried, and whether it has just been tried without effect."""
+    """Relevance, value, the better of both against the best on the screen (less where nothing known is very relevant), how near
+    something lies that was never tried, and whether it has just been tried without effect."""
     past_PG: NDArray[np.float32]
     """Relevance of what was touched."""
     screen_G: NDArray[np.float32]
@@ -109,6 +113,7 @@ class TransitionGraph:
         self._instructions: set[str] = set()
         self._apps: dict[str, _App] = {}
         self._values: dict[tuple[str, str], _Values] = {}
+        self._frontiers: dict[str, dict[int, float]] = {}
 
     @property
     def stamp(self) -> int:
@@ -137,9 +142,9 @@ class TransitionGraph:
         for app, asked in {(each.app, each.instruction) for each in seen if each.app}:
             if asked not in self._instructions:
                 self._instructions.add(asked)
-                counts = self._held.asked.setdefault(app, {})
-                for term in terms_of(asked) | {""}:
-                    counts[term] = counts.get(term, 0) + 1
+                for counts in (self._held.asked.setdefault(app, {}), self._held.asked.setdefault("", {})):
+                    for term in terms_of(asked) | {""}:
+                        counts[term] = counts.get(term, 0) + 1
         if len(self._held.screens) > MOST_SCREENS:
             self._trim(int(MOST_SCREENS * KEPT_SHARE))
         self._changed(self._held.stamp + 1)
@@ -149,7 +154,7 @@ class TransitionGraph:
         key = (seen.app, frozenset(nodes))
         if (found := self._screens.get(key)) is None:
             found = self._screens[key] = len(self._held.screens)
-            down = self._number(f"{seen.app}{DOWN}{found}")
+            down = self._number(f"{seen.app}{found}{DOWN}")
             self._held.screens.append(Screen(seen.app, [*dict.fromkeys(nodes), down]))
         else:
             self._held.screens[found].seen += 1
@@ -212,6 +217,7 @@ class TransitionGraph:
         self._held.stamp = stamp
         self._apps.clear()
         self._values.clear()
+        self._frontiers.clear()
 
     # travelling
 
@@ -255,13 +261,15 @@ class TransitionGraph:
         r, v = np.array(relevance, np.float32) / best, np.array(value, np.float32) / best
         useless = np.array([self._useless(node) for node in nodes], np.float32)
         better = np.maximum(r * (1 - useless), v)
-        untried = np.array([node not in self._held.edges for node in nodes], np.float32)
         inert = _inert(seen)
         better[inert > 0] = 0.0
+        frontier = self._frontier(seen.app)
+        unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32)
+        sure = min(1.0, best / SURE)
         top = max(float(better.max(initial=0.0)), 1e-6)
         past = [_relevance(terms_of(each.target), values.weights) / best for each in seen.recent]
         return View(
-            np.stack([r, v, better / top, untried, inert], axis=1) if len(r) else np.zeros((0, NUM_FEATURES), np.float32),
+            np.stack([r, v, sure * better / top, unknown, inert], axis=1) if len(r) else np.zeros((0, NUM_FEATURES), np.float32),
             np.array(past, np.float32).reshape(-1, 1),
             np.array(
                 [r.max(initial=0.0), v.max(initial=0.0), down_value, past[-1] if past else 0.0], np.float32
@@ -282,27 +290,31 @@ class TransitionGraph:
         return found
 
     def _weights(self, app: str, instruction: str) -> dict[str, float]:
-        """How much each term of an instruction says: little where many labels or many instructions of the app have it."""
-        df, asked = self._app(app).df, self._held.asked.get(app, {})
-        labels, instructions = len(self._app(app).rows) + 2, asked.get("", 0) + 2
-        weights = {}
-        for term in terms_of(instruction):
-            rare_label = log(labels / (1 + df.get(term, 0))) / log(labels)
-            rare_wish = log(instructions / (1 + asked.get(term, 0))) / log(instructions)
-            weights[term] = max(0.0, rare_label) * max(0.0, rare_wish)
-        return weights
+        """How much each term of an instruction says: little where many labels or many instructions have it, of the app or of all."""
+        compiled, asked = self._app(app), self._held.asked
+        own, every = asked.get(app, {}), asked.get("", {})
+        return {
+            term: _rarity(compiled.df.get(term, 0), len(compiled.rows))
+            * min(_rarity(counts.get(term, 0), counts.get("", 0)) for counts in (own, every))
+            for term in terms_of(instruction)
+        }
 
     def _iterate(self, app: _App, weights: dict[str, float]) -> _Values:
         relevance = np.array([_relevance(terms, weights) for terms in app.terms], np.float32)
-        value = np.zeros(len(app.rows), np.float32)
-        if len(app.flat) and len(app.edge_from):
-            for _ in range(SWEEPS):
-                screen = np.maximum.reduceat(np.maximum(relevance, value)[app.flat], app.starts)
-                value = np.zeros_like(value)
-                np.add.at(value, app.edge_from, GAMMA * app.edge_share * screen[app.edge_to])
-        return _Values(
-            weights, dict(zip(app.rows.tolist(), value.tolist(), strict=True)), float(relevance.max(initial=0.0))
-        )
+        value = _value(app, relevance)
+        best = float(relevance.max(initial=0.0))
+        return _Values(weights, dict(zip(app.rows.tolist(), value.tolist(), strict=True)), best)
+
+    def _frontier(self, name: str) -> dict[int, float]:
+        """By element: 1 where it was never tried, less the further away such a one is; optimism in the face of uncertainty."""
+        if (found := self._frontiers.get(name)) is None:
+            app, held = self._app(name), self._held
+            told = app.rows.tolist()
+            new = [node not in held.edges and not held.nodes[node].endswith((TEXT, DOWN)) for node in told]
+            reward = np.array(new, np.float32)
+            near = np.maximum(reward, _value(app, reward))
+            found = self._frontiers[name] = dict(zip(told, near.tolist(), strict=True))
+        return found
 
     def _app(self, name: str) -> _App:
         if (found := self._apps.get(name)) is None:
@@ -354,7 +366,7 @@ def node_of(element: UiElement, app: str) -> Node:
     if not element.text:
         x, y = element.bounds.centre
         label += f"\x1f{element.class_name}{int(x * PLACES)},{int(y * PLACES)}"
-    return f"{app}\x1e{label}"
+    return f"{app}\x1e{label}" + ("" if element.clickable else TEXT)
 
 
 def text_of_node(node: Node) -> str:
@@ -374,6 +386,22 @@ def terms_of(text: str) -> frozenset[str]:
     for run in _RUN.findall(text):
         terms.update(run[at : at + 2] for at in range(max(1, len(run) - 1)))
     return frozenset(terms)
+
+
+def _value(app: _App, reward: NDArray[np.float32]) -> NDArray[np.float32]:
+    """By element, what a tap on it is worth."""
+    value = np.zeros(len(app.rows), np.float32)
+    if len(app.flat) and len(app.edge_from):
+        for _ in range(SWEEPS):
+            screen = np.maximum.reduceat(np.maximum(reward, value)[app.flat], app.starts)
+            value = np.zeros_like(value)
+            np.add.at(value, app.edge_from, GAMMA * app.edge_share * screen[app.edge_to])
+    return value
+
+
+def _rarity(count: int, total: int) -> float:
+    """1 for what none of so many has, 0 for what nearly all have."""
+    return max(0.0, log((total + 2) / (1 + count)) / log(total + 2))
 
 
 def _relevance(terms: frozenset[str], weights: dict[str, float]) -> float:

@@ -33,7 +33,7 @@ UNFITTING = -12.0
 
 CLAIMING = ("back", "done", "answer")
 """Kinds that make sense on every screen of a device whose tasks end with a claim."""
-FIRST_WEIGHTS = (6.0, 1.0, 3.0, 3.0, 3.0)
+FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 3.0)
 """At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down, and of saying that it is done once the most relevant one was touched."""
 FIRST_KINDS = {"done": -1.5, "answer": -1.5, "back": -1.5, "down": -1.0, "up": -2.0, "enter": -1.0}
 """Added to the logits of kinds with a transition graph: an episode that ends at once or turns back shows nothing."""

@@ -252,6 +252,18 @@ def models() -> list[str]:
     ]
 
 
+def web() -> list[str]:
+    pages, kills = kept("miniwob"), kept("web_kills")
+    after = [page["after"] for page in pages["tasks"].values()]
+    assert (pages["num_tasks"], sum(page["n"] for page in pages["tasks"].values())) == (24, 480)
+    assert (kills["episodes"], kills["finished"], kills["profiles_left"]) == (1000, 1000, 0)
+    return [
+        f"{100 * pages['mean_before']:.1f} → **{percent(pages['mean_after'])}**",
+        f"{sum(share >= 0.95 for share in after)} · {sum(share == 0.0 for share in after)}",
+        f"{kills['kills']} · {kills['cut_off']} · {kills['lost']} · {kills['processes_left']}",
+    ]
+
+
 def test_the_page_of_the_results_shows_the_figures_of_its_files() -> None:
     found = [
         *first_run(),
@@ -262,6 +274,7 @@ def test_the_page_of_the_results_shows_the_figures_of_its_files() -> None:
         *changes(),
         *parts(),
         *android(),
+        *web(),
         *models(),
     ]
     assert shown(PAGE, "Figures") == found

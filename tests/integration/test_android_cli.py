@@ -21,7 +21,7 @@ from distrl.cli import doctor
 from distrl.cli.devices import picture_path
 from distrl.cli.main import main
 from distrl.devices.android.adb import Adb, AdbConfig
-from distrl.devices.serve_sim.android import AndroidSettings
+from distrl.devices.serve_sim.android import AndroidSettings, SimulatedAndroid
 from distrl.devices.serve_sim.server import ServedPhone
 from support.androids import CALM, connected, free_port, own_server
 
@@ -204,3 +204,31 @@ def test_an_adb_that_is_named_and_not_there_is_an_error_and_no_other_is_taken(
     said = capsys.readouterr().err
     assert "there is no program '/no/such/adb'" in said
     assert "try: " in said
+
+
+@pytest.mark.parametrize("authorised", [True, False])
+def test_a_run_without_a_phone_that_can_be_used_does_not_begin(
+    config: AdbConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], authorised: bool
+) -> None:
+    settings = ["--devices.kind", "android", "--run.root", str(tmp_path / "runs"), "--no-view"]
+
+    def work(phones: list[ServedPhone]) -> None:
+        assert main(["train", *settings, "--devices.android.port", str(config.port)]) == 3
+
+    async def run() -> None:
+        phone = ServedPhone(SimulatedAndroid("shy", CALM))
+        phone.authorised = False
+        await phone.start()
+        await Adb(config).connect(phone.serial)
+        await asyncio.to_thread(work, [phone])
+        await Adb(config).disconnect(phone.serial)
+        await phone.stop()
+
+    if authorised:
+        work([])
+    else:
+        asyncio.run(run())
+    said = capsys.readouterr().err
+    assert "adb knows no device that can be used" in said
+    assert ("unauthorized" in said) == (not authorised)
+    assert not (tmp_path / "runs").exists()

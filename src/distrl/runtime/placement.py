@@ -29,7 +29,11 @@ def torch_device(name: str, *, key: str) -> torch.device:
 
 
 def check_devices(config: Config) -> None:
-    """Raise now, before anything is written, where a role would find no processor to compute on, or no browser to drive."""
+    """Raise now, before anything is written, where a role would find no processor to compute on, and no browser or phone to drive."""
+    if config.devices.kind == "android":
+        from distrl.devices.android.device import check_connected
+
+        check_connected(config.devices.android)
     if config.devices.kind == "web":
         from distrl.devices.web.chromium import find_chromium
 

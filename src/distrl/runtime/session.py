@@ -23,7 +23,7 @@ from distrl.runtime.base import RoleStatus, Runtime, inference_names, role_names
 from distrl.runtime.placement import uses_gpu
 from distrl.runtime.resume import adopt
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
-from distrl.runtime.summary import Summary, last_unjudged, summarise
+from distrl.runtime.summary import Summary, last_lost, last_unjudged, summarise
 from distrl.telemetry.events import EventLog
 from distrl.telemetry.gpu import GpuMeter, GpuReading
 from distrl.telemetry.heartbeat import Heartbeat
@@ -223,8 +223,9 @@ class Session:
         self._lacking_since_s = (self._lacking_since_s or self._clock()) if lacking else None
         if not limit_s or self._lacking_since_s is None or self._clock() - self._lacking_since_s <= limit_s:
             return None
+        lost = last_lost(self._run)
         return DeviceError(
-            f"no worker has had a device for {limit_s:g} s (runtime.no_devices_s)",
+            f"no worker has had a device for {limit_s:g} s (runtime.no_devices_s){lost and f'; the last was lost: {lost}'}",
             expected="at least one device that answers",
             fix=f"read {self._run.logs}/worker-0.jsonl, bring the devices back, then `distrl train --resume {self._run.path}`",
         )

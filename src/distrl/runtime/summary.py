@@ -326,6 +326,18 @@ def last_unjudged(run: RunFolder) -> str:
     return "read the logs of the workers" if newest is None else str(newest["why"])
 
 
+def last_lost(run: RunFolder) -> str:
+    """Which device was lost last, and why; empty: none was."""
+    found = [
+        event
+        for path in run.logs.glob("worker-*.jsonl")
+        for name in ("device_lost", "device_restart_failed")
+        for event in events_of(path, name, "device", "why")
+    ]
+    newest = max(found, key=lambda event: float(event["time_s"]), default=None)
+    return "" if newest is None else f"{newest['device']}: {newest['why']}"
+
+
 def _troubles(run: RunFolder) -> list[str]:
     found = [
         (float(event["time_s"]), f"{event['role']} died: {event['why']}")

@@ -291,6 +291,9 @@ def test_a_worker_whose_devices_never_came_up_does_not_begin_the_budget(tmp_path
 
 def test_a_run_whose_devices_do_not_come_back_ends_with_the_fix(tmp_path: Path) -> None:
     scene = Scene(tmp_path, runtime__no_devices_s=600.0)
+    EventLog(scene.run.log("worker-0")).write(
+        "device_lost", device="R58M", why="adb knows no device 'R58M'", cause="gone"
+    )
 
     def lose_all_devices() -> None:
         if scene.runtime.now_s > 1020.0:
@@ -300,6 +303,7 @@ def test_a_run_whose_devices_do_not_come_back_ends_with_the_fix(tmp_path: Path) 
     with pytest.raises(DeviceError, match="no worker has had a device for 600 s") as caught:
         scene.session().train()
     assert "--resume" in str(caught.value)
+    assert caught.value.seen.endswith("the last was lost: R58M: adb knows no device 'R58M'")
     assert scene.run.summary.exists(), "what was learnt is saved and summed up first"
     assert 1620.0 < scene.runtime.now_s < 1640.0
 

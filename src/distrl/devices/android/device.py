@@ -23,7 +23,7 @@ from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, devices_now
 from distrl.devices.android.emulator import RECONNECT_S, SNAPSHOT_S, Emulator, Remedy, check_startable, emulator_names
 from distrl.devices.android.hierarchy import Hierarchy, NoHierarchy, parse
-from distrl.devices.android.phone import Phone, adb_config
+from distrl.devices.android.phone import Phone, adb_config, connected
 from distrl.devices.android.quoting import CannotType, Typing, clearing_command, typing_commands
 from distrl.devices.android.screen import (
     CLEARLY_CHANGED,
@@ -434,7 +434,7 @@ def make_devices(settings: AndroidConfig, fleet: Fleet) -> list[Device]:
     driven by two. An emulator is started by the first who has its lease.
     """
     avds = emulator_names(settings)
-    serials = [*settings.serials, *avds] or _connected(settings)
+    serials = [*settings.serials, *avds] or connected(settings)
     own = settings.evaluation_serials
     if fleet.purpose == "evaluation":
         serials = list(own) or serials
@@ -479,5 +479,9 @@ def _times_of_emulator(settings: AndroidConfig) -> TimeScales:
     )
 
 
-def _connected(settings: AndroidConfig) -> list[str]:
-    return [found.serial for found in devices_now(adb_config(settings)) if found.state == "device"]
+def check_connected(settings: AndroidConfig) -> None:
+    """`DeviceError` where there is no adb, or no device to begin with; those that are named may come later."""
+    if settings.serials or emulator_names(settings):
+        devices_now(adb_config(settings))
+    else:
+        connected(settings)

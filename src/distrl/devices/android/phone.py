@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import POOL_RECONNECTS, Adb, AdbConfig, ShellResult, refusal
+from distrl.devices.android.adb import POOL_RECONNECTS, Adb, AdbConfig, ShellResult, devices_now, refusal
 from distrl.devices.android.quoting import ADB_KEYBOARD, Typing, quote
 from distrl.devices.base import Sleep
 from distrl.errors import DeviceError, DeviceLost, LossCause, TaskError
@@ -243,3 +243,17 @@ def _sql(text: str) -> str:
 def adb_config(settings: AndroidConfig) -> AdbConfig:
     """The adb server that the configuration names."""
     return AdbConfig(host=settings.host, port=settings.port, program=settings.adb)
+
+
+def connected(settings: AndroidConfig) -> list[str]:
+    """The devices that adb can use; `DeviceError` where there is none, with what it lists instead."""
+    listed = devices_now(adb_config(settings))
+    if not (usable := [found.serial for found in listed if found.state == "device"]):
+        others = ", ".join(f"{found.serial} {found.state}" for found in listed[:8])
+        raise DeviceError(
+            f"adb knows no device that can be used{others and f', only: {others}'}",
+            expected="one that `distrl devices check` finds well",
+            fix="plug one in and accept its question, `adb connect HOST:PORT`, or `distrl devices serve-sim --connect`",
+            cause=LossCause.GONE,
+        )
+    return usable

@@ -1,14 +1,18 @@
-"""When a page of the dashboard is painted in a real Chromium, counted from the start of its navigation."""
+"""Pages of the dashboard in a real Chromium: when one is painted, counted from the start of its navigation, and one that stays open."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
 
 import msgspec
 
 from distrl.config.kinds import WebConfig
 from distrl.devices.web.browser import Browser
+from distrl.devices.web.cdp import Connection, Params
 from distrl.errors import UsageError
 
 PATIENCE_S = 60.0
@@ -60,3 +64,51 @@ async def _painted(address: str) -> Painted:
         raise UsageError(f"{address} was not painted within {PATIENCE_S:g} s", fix="open it in a browser and look")
     finally:
         await browser.close()
+
+
+class Tab:
+    """A tab of a browser that stays open, at one address or another; belongs to `open_tab`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, session: str) -> None:
+        self._loop, self._connection, self._session = loop, connection, session
+
+    def show(self, address: str, *, until: str = "true") -> None:
+        """Go to an address, and wait until an expression holds there."""
+        self._call("Page.navigate", {"url": address})
+        until_s = time.monotonic() + PATIENCE_S
+        while not self.read(until):
+            if time.monotonic() > until_s:
+                raise UsageError(f"{address} does not come to show {until} within {PATIENCE_S:g} s", fix="open it in a browser and look")  # fmt: skip
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """Leave the page for an empty one, which costs nothing."""
+        self.show("about:blank")
+
+    def read(self, expression: str) -> object:
+        """The value of an expression on the page."""
+        answer = self._call("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+        return answer["result"].get("value")
+
+    def _call(self, method: str, params: Params) -> Params:
+        asked = self._connection.call(method, params, session=self._session)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result(PATIENCE_S)
+
+
+@contextmanager
+def open_tab(origin: str) -> Iterator[Tab]:
+    """A browser with an empty tab that reaches one origin."""
+    loop, browser = asyncio.new_event_loop(), Browser(WebConfig(), name="bench view")
+    Thread(target=loop.run_forever, name="browser", daemon=True).start()
+
+    async def opened() -> Tab:
+        context = await browser.open([origin])
+        tab = await browser.open_tab(context, lambda _: None)
+        await context.connection.call("Page.enable", session=tab.session)
+        return Tab(loop, context.connection, tab.session)
+
+    try:
+        yield asyncio.run_coroutine_threadsafe(opened(), loop).result(PATIENCE_S)
+    finally:
+        asyncio.run_coroutine_threadsafe(browser.close(), loop).result(PATIENCE_S)
+        loop.call_soon_threadsafe(loop.stop)

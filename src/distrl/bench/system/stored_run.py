@@ -218,7 +218,7 @@ def _describe(run: RunFolder, num_episodes: int, found: list[Trajectory]) -> Non
         share = at_s / span_s if span_s else 0.0
         version = int(share * num_episodes / EPISODES_PER_VERSION)
         learner = {
-            "learner/version": version, "learner/loss/policy": 0.4 * math.exp(-3 * share), "learner/loss/value": 0.6 * math.exp(-2 * share),
+            "learner/version": version, "learner/updates": 2.0 * num_episodes * share, "learner/loss/policy": 0.4 * math.exp(-3 * share), "learner/loss/value": 0.6 * math.exp(-2 * share),
             "learner/loss/total": 1.2 * math.exp(-2 * share), "learner/entropy": 0.9 - 0.6 * share, "learner/idle": 0.1,
             "learner/intake": 0.05, "learner/staleness/mean": 2.5, "learner/staleness/max": 8, "learner/gradient_norm": 1.0 + share,
             "learner/replay/eligible": min(2000.0, num_episodes * share),

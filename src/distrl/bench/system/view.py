@@ -3,7 +3,8 @@
 The list is timed in a real Chromium, from the start of the navigation to the first paint and to the rows on the screen, and as a request alone,
 each over a server that has just started. Memory is the server's resident size while pages follow 300 devices that all change each second, and
 this process's before and after the readings of an hour of that, sped up: each reading does what a second of streaming does. The cost is counted in one
-run: while it trains, a reader of the fleet's stream is connected and not connected in turn, and episodes are counted in each.
+run: while it trains, the fleet's page is open in a real Chromium on the same machine and not open, in turn, and what was collected and learned is
+counted in each window.
 """
 
 from __future__ import annotations
@@ -12,28 +13,43 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from urllib.request import urlopen
 
 import msgspec
+import numpy as np
 
 import distrl
 from distrl.bench.base import BenchOptions
-from distrl.bench.system.page_paint import Painted, painted
+from distrl.bench.statistics import DRAWS, Row
+from distrl.bench.system.page_paint import Painted, Tab, open_tab, painted
 from distrl.bench.system.stored_run import write_stored_run
+from distrl.config.schema import Config
 from distrl.dashboard.run_list import OpenRun
 from distrl.devices.web.chromium import chromium_version
 from distrl.errors import UsageError
+from distrl.experience.store import IndexRow
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Bounds, Observation, Tap, UiElement
 
 STORED, DEVICES, FOLLOWERS = 10_000, 300, 3
 PATIENCE_S = 120.0
+SETTLE_S = 3.0
+"""After a page was opened or left, before its window begins."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of a training, with the fleet's page open in a browser or not."""
+
+    opened: bool
+    episodes_per_s: float
+    steps_per_s: float
+    updates_per_s: float
 
 
 class ViewFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +77,17 @@ class ViewFigures(msgspec.Struct, frozen=True, kw_only=True):
     rss_after_mb: float
     """Of this process, which reads as the server does."""
     training_minutes: float
-    episodes_per_s_open: float
-    """In a training, while a page of the fleet is connected."""
-    episodes_per_s_closed: float
-    """In the same training, while none is."""
-    throughput_share: float
-    """The first over the second: 1.0 costs nothing."""
-    windows: list[tuple[float, float]]
-    """Episodes per second open and closed, in pairs that follow each other."""
+    training_devices: int
+    """In a training beside which the fleet's page is open in Chromium, and not open, in turn."""
+    steps_share: Row
+    """Steps collected per second with the page open over those without, and its 95 % interval: 1.0 costs nothing."""
+    episodes_share: Row
+    """The same of episodes."""
+    updates_share: Row
+    """The same of the learner's updates."""
+    window_s: float
+    windows: list[Window]
+    """In the order in which they were taken."""
 
 
 def run(options: BenchOptions) -> ViewFigures:
@@ -82,10 +101,8 @@ def run(options: BenchOptions) -> ViewFigures:
         server_mb = _server_memory(stored, streamed_s)
         readings = 300 if options.quick else 3600
         before_mb, after_mb = _memory(stored, readings)
-        pairs, minutes = _training(
-            root / "runs", pairs=2 if options.quick else 8, window_s=15.0 if options.quick else 25.0
-        )
-    opened, closed = mean(pair[0] for pair in pairs), mean(pair[1] for pair in pairs)
+        window_s = 10.0 if options.quick else 20.0
+        windows, minutes = _training(root / "runs", pairs=2 if options.quick else 14, window_s=window_s)
     return ViewFigures(
         episodes=STORED,
         list_ms=round(first, 1),
@@ -101,10 +118,12 @@ def run(options: BenchOptions) -> ViewFigures:
         rss_before_mb=round(before_mb, 1),
         rss_after_mb=round(after_mb, 1),
         training_minutes=round(minutes, 2),
-        episodes_per_s_open=round(opened, 3),
-        episodes_per_s_closed=round(closed, 3),
-        throughput_share=round(opened / closed, 4) if closed else 0.0,
-        windows=[(round(a, 3), round(b, 3)) for a, b in pairs],
+        training_devices=Config().rollout.workers * Config().devices.per_worker,
+        steps_share=share(windows, lambda one: one.steps_per_s),
+        episodes_share=share(windows, lambda one: one.episodes_per_s),
+        updates_share=share(windows, lambda one: one.updates_per_s),
+        window_s=window_s,
+        windows=windows,
     )
 
 
@@ -216,8 +235,8 @@ def _rss_mb(pid: int = 0) -> float:
 # --- beside a training ------------------------------------------------------------------------------------------------
 
 
-def _training(root: Path, *, pairs: int, window_s: float) -> tuple[list[tuple[float, float]], float]:
-    """Episodes per second with the fleet's stream connected and without, in turn, in one training."""
+def _training(root: Path, *, pairs: int, window_s: float) -> tuple[list[Window], float]:
+    """One training with the fleet's page open in a browser and not open, in turn; and how many minutes that took."""
     began_s = time.monotonic()
     command = [sys.executable, "-m", "distrl", "train", "--run.root", str(root), "--run.minutes", "600", "--evaluation.every_s", "0", "--evaluation.episodes", "2"]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -225,17 +244,69 @@ def _training(root: Path, *, pairs: int, window_s: float) -> tuple[list[tuple[fl
         url = _said_address(process)
         run = _started_run(root)
         _wait_for(run, 100)
-        found = []
-        for number in range(pairs):
-            # The order turns from pair to pair, so that a run that gets faster favours neither.
-            order = (True, False) if number % 2 == 0 else (False, True)
-            rates = {opened: _rate(run, url, window_s, opened=opened) for opened in order}
-            found.append((rates[True], rates[False]))
-        return found, (time.monotonic() - began_s) / 60
+        spans = []
+        with open_tab(url) as tab:
+            for number in range(pairs):
+                # The order turns from pair to pair, so that a run that gets faster favours neither.
+                for opened in (True, False) if number % 2 == 0 else (False, True):
+                    spans.append((opened, *_span(tab, f"{url}/runs/{run.name}/fleet" if opened else "", window_s)))
+        time.sleep(SETTLE_S)  # until the last lines of the learner are there
+        return counted(spans, run), (time.monotonic() - began_s) / 60
     finally:
         process.kill()
         process.communicate()
         _await_roles(root)
+
+
+def _span(tab: Tab, address: str, window_s: float) -> tuple[float, float]:
+    """A window with this page open, or none, after a moment for the change to settle; seconds since the epoch."""
+    if address:
+        tab.show(address, until="document.querySelectorAll('.tile canvas').length > 0")
+    else:
+        tab.close()
+    time.sleep(SETTLE_S)
+    began_s = time.time()
+    time.sleep(window_s)
+    if address and not tab.read("document.querySelectorAll('.tile canvas').length > 0"):
+        raise UsageError("the fleet's page has lost its devices while it was measured", fix="distrl view, and look")
+    return began_s, time.time()
+
+
+def counted(spans: Sequence[tuple[bool, float, float]], run: distrl.Run) -> list[Window]:
+    """What was collected and learned in each window: open or not, its begin and its end."""
+    rows = [row for row in _rows(run) if row.source == "played"]
+    learned = [(float(line["time_s"]), float(line["learner/updates"])) for line in run.metrics() if "learner/updates" in line]  # fmt: skip
+    return [_window(opened, begin_s, end_s, rows, learned) for opened, begin_s, end_s in spans]
+
+
+def _window(opened: bool, begin_s: float, end_s: float, rows: Sequence[IndexRow], learned: Sequence[tuple[float, float]]) -> Window:  # fmt: skip
+    length_s = end_s - begin_s
+    within = [row for row in rows if begin_s <= row.created_s < end_s]
+    times_s, updates = zip(*learned, strict=True)
+    made = float(np.interp(end_s, times_s, updates) - np.interp(begin_s, times_s, updates))
+    return Window(
+        opened=opened,
+        episodes_per_s=round(len(within) / length_s, 3),
+        steps_per_s=round(sum(row.steps for row in within) / length_s, 3),
+        updates_per_s=round(made / length_s, 3),
+    )
+
+
+def share(windows: Sequence[Window], read: Callable[[Window], float]) -> Row:
+    """A rate with the page open over the same without, and its 95 % interval from a bootstrap over pairs of windows in a row."""
+    pairs_P2 = np.asarray([[read(one) for one in sorted(pair, key=lambda one: not one.opened)] for pair in zip(windows[::2], windows[1::2], strict=True)])  # fmt: skip
+    drawn = np.random.default_rng(0).integers(len(pairs_P2), size=(DRAWS, len(pairs_P2)))
+    sums_D2 = pairs_P2[drawn].sum(axis=1)
+    low, high = np.percentile(sums_D2[:, 0] / sums_D2[:, 1], (2.5, 97.5))
+    opened, closed = pairs_P2.sum(axis=0)
+    return [round(float(one), 4) for one in (opened / closed, low, high)]
+
+
+def _rows(run: distrl.Run) -> list[IndexRow]:
+    rows: list[IndexRow] = []
+    while found := run.index(after=rows[-1].seq if rows else 0):
+        rows += found
+    return rows
 
 
 def _said_address(process: subprocess.Popen[str]) -> str:
@@ -264,30 +335,10 @@ def _wait_for(run: distrl.Run, episodes: int) -> None:
         time.sleep(0.5)
 
 
-def _rate(run: distrl.Run, url: str, window_s: float, *, opened: bool) -> float:
-    """Played episodes per second over a window, after a moment for the change to settle."""
-    stop = Event()
-    reader = Thread(target=_read_stream, args=(f"{url}/api/runs/{run.name}/stream?fleet=1", stop), daemon=True)
-    if opened:
-        reader.start()
-    time.sleep(2.0)
-    before, began_s = _count(run), time.monotonic()
-    time.sleep(window_s)
-    rate = (_count(run) - before) / (time.monotonic() - began_s)
-    stop.set()
-    if opened:
-        reader.join(5.0)
-    return rate
-
-
 def _read_stream(address: str, stop: Event) -> None:
     with urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310  # our own server
         while not stop.is_set() and answer.readline():
             pass
-
-
-def _count(run: distrl.Run) -> int:
-    return run.status().episodes
 
 
 def _await_roles(root: Path) -> None:

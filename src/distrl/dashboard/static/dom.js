@@ -35,6 +35,11 @@ export function put(element, ...children) {
   return element;
 }
 
+/** The text of an element that holds text alone; left as it is where nothing changed, so that the browser has nothing to do. */
+export function tell(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
 export const link = (href, props, ...children) => h("a", { href, "data-link": true, ...props }, ...children);
 
 // --- numbers and times -------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // A tile per device with its moving screen; only tiles in sight are drawn. A click enlarges.
 
 import { begin, get, of, page } from "../api.js";
-import { clock, duration, h, link, put } from "../dom.js";
+import { clock, duration, h, link, put, tell } from "../dom.js";
 import { draw, words } from "../screen.js";
 
 export async function show({ place, go, say_title }) {
@@ -41,10 +41,10 @@ export async function show({ place, go, say_title }) {
     const down = ["restarting", "quarantined", "absent"].includes(device.state);
     tile.button.classList.toggle("down", down);
     tile.button.classList.toggle("idle", device.state === "idle");
-    put(tile.name, device.device);
-    put(tile.right, device.version >= 0 ? `v${device.version}` : "");
-    put(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
-    put(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
+    tell(tile.name, device.device);
+    tell(tile.right, device.version >= 0 ? `v${device.version}` : "");
+    tell(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
+    tell(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
     tile.fill.style.width = device.max_steps ? `${(100 * device.step) / device.max_steps}%` : "0";
   }
 
@@ -87,12 +87,13 @@ export async function show({ place, go, say_title }) {
       tile.device = device;
       tile.stale = true;
       describe(tile);
-      if (tile.visible || large === device.device) paint(tile);
     }
     if (names) for (const name of [...tiles.keys()]) if (!names.includes(name)) { tiles.get(name).button.remove(); tiles.delete(name); }
     const order = names || devices.map((device) => device.device);
     order.forEach((name, at) => { const button = tiles.get(name)?.button; if (button && grid.children[at] !== button) grid.insertBefore(button, grid.children[at] || null); });
     sort_out();
+    // Drawn after all that is written: a canvas asks for its width, and each writing in between would cost a layout.
+    for (const { device } of devices) { const tile = tiles.get(device); if (tile && (tile.visible || large === device)) paint(tile); }
     const states = [...tiles.values()].reduce((counts, tile) => ({ ...counts, [tile.device.state]: (counts[tile.device.state] || 0) + 1 }), {});
     put(total, Object.entries(states).map(([name, number]) => `${number} ${name}`).join(" · "), heard_s ? ` · as of ${clock(heard_s)}` : "");
     empty.hidden = tiles.size > 0;

@@ -1,0 +1,40 @@
+"""What `distrl bench view` makes of the windows of a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
+from distrl.bench.system.view import Window, counted, share
+
+
+def window(*, opened: bool, rate: float) -> Window:
+    """A window of these episodes per second."""
+    return Window(opened=opened, episodes_per_s=rate, steps_per_s=5 * rate, updates_per_s=2.0)
+
+
+def test_each_window_counts_what_was_stored_and_learned_within_it(tmp_path: Path) -> None:
+    run = distrl.open_run(write_stored_run(tmp_path, 400).path)
+    rows = run.index(limit=1000)
+    first, second = counted([(True, BEGAN_S, BEGAN_S + 70), (False, BEGAN_S + 70, BEGAN_S + 105)], run)
+    assert (first.opened, second.opened) == (True, False)
+    assert first.episodes_per_s == round(200 / 70, 3)
+    assert second.steps_per_s == round(sum(row.steps for row in rows[200:300]) / 35, 3)
+    assert first.updates_per_s == pytest.approx(2 / EVERY_S, rel=0.01)
+
+
+def test_the_share_pairs_windows_in_a_row_whichever_was_first() -> None:
+    fast, slow = window(opened=False, rate=10.0), window(opened=True, rate=9.5)
+    assert share([slow, fast, fast, slow, slow, fast], lambda one: one.episodes_per_s) == [0.95, 0.95, 0.95]
+
+
+def test_the_interval_of_a_share_is_as_wide_as_its_pairs_differ() -> None:
+    pairs = [(9.0, 10.0), (11.0, 10.0), (10.0, 10.0), (9.5, 10.0), (10.5, 10.0)]
+    windows = [one for opened, closed in pairs for one in (window(opened=True, rate=opened), window(opened=False, rate=closed))]  # fmt: skip
+    value, low, high = share(windows, lambda one: one.steps_per_s)
+    assert value == 1.0
+    assert 0.9 < low < 0.99  # type: ignore[operator]
+    assert 1.01 < high < 1.1  # type: ignore[operator]

@@ -14,7 +14,7 @@ from distrl.errors import StoreError
 if TYPE_CHECKING:
     from distrl.dashboard.server import Address
 
-NICE = 5
+NICE = 10
 """Added to the priority of a dashboard beside a training."""
 
 

@@ -76,6 +76,7 @@ class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     version_from: int | None = None
     version_to: int | None = None
     staleness_from: int | None = None
+    staleness_to: int | None = None
     steps_from: int | None = None
     steps_to: int | None = None
     text: str = ""
@@ -249,6 +250,7 @@ def fits(entry: Entry, wanted: EpisodeFilter, words: Sequence[str]) -> bool:
         and (wanted.version_from is None or entry.version >= wanted.version_from)
         and (wanted.version_to is None or entry.version <= wanted.version_to)
         and (wanted.staleness_from is None or entry.staleness >= wanted.staleness_from)
+        and (wanted.staleness_to is None or entry.staleness <= wanted.staleness_to)
         and (wanted.steps_from is None or entry.steps >= wanted.steps_from)
         and (wanted.steps_to is None or entry.steps <= wanted.steps_to)
         and (not words or _says(entry, words))

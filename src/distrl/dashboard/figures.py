@@ -80,7 +80,7 @@ METRIC_CHARTS = (
 def charts_of(opened: OpenRun, group: Group) -> list[Chart]:
     """All charts of a run that have something to show; the caller holds its lock."""
     played = [entry for entry in opened.catalogue.entries if entry.source == "played"]
-    first_s = played[0].created_s if played else 0.0
+    first_s = opened.metrics.first_s or (played[0].created_s if played else 0.0)
     counted = [
         _success(played, first_s, group),
         _evaluations(opened),
@@ -122,7 +122,7 @@ def _windows(name: str, entries: Sequence[Entry], first_s: float, count: int) ->
         if len(window) < min(size, FEWEST) and at:
             break
         rate = wilson(sum(entry.success for entry in window), len(window))
-        points.append((round(window[len(window) // 2].created_s - first_s, 1), round(rate.value, 4)))
+        points.append((round(max(0.0, window[len(window) // 2].created_s - first_s), 1), round(rate.value, 4)))
         low.append(round(rate.low, 4))
         high.append(round(rate.high, 4))
     return Line(name=name, points=points, low=low, high=high, n=len(entries))
@@ -156,17 +156,21 @@ def _throughput(played: Sequence[Entry], first_s: float) -> Chart:
     says = "Episodes and steps that reached the store per second."
     if len(played) < FEWEST:
         return Chart(id="throughput", title="Throughput", unit="per s", says=says, healthy="level", lines=[])
-    span_s = max(1.0, played[-1].created_s - first_s)
+    begin_s = played[0].created_s
+    span_s = max(1.0, played[-1].created_s - begin_s)
     width_s = span_s / WINDOWS
     episodes, steps = [0] * WINDOWS, [0] * WINDOWS
     for entry in played:
-        at = min(WINDOWS - 1, max(0, int((entry.created_s - first_s) / width_s)))
+        at = min(WINDOWS - 1, max(0, int((entry.created_s - begin_s) / width_s)))
         episodes[at] += 1
         steps[at] += entry.steps
     lines = [
         Line(
             name=name,
-            points=[(round((at + 0.5) * width_s, 1), round(count / width_s, 4)) for at, count in enumerate(counts)],
+            points=[
+                (round(max(0.0, begin_s - first_s) + (at + 0.5) * width_s, 1), round(count / width_s, 4))
+                for at, count in enumerate(counts)
+            ],
         )
         for name, counts in (("episodes", episodes), ("steps", steps))
     ]
@@ -180,7 +184,7 @@ def _staleness(played: Sequence[Entry]) -> Chart:
     points = [(float(at), float(counts[at])) for at in range(max(counts, default=-1) + 1)]
     says = "Episodes by the number of versions that the learner was ahead when they were stored; the last bar holds what is beyond 60."
     healthy = "most of it below replay.max_staleness"
-    return Chart(id="arrival", title="Staleness on arrival", unit="episodes", says=says, healthy=healthy, lines=[Line(name="episodes", points=points)], kind="bars", across="value")  # fmt: skip
+    return Chart(id="arrival", title="Staleness on arrival", unit="episodes by versions behind", says=says, healthy=healthy, lines=[Line(name="episodes", points=points)], kind="bars", across="value")  # fmt: skip
 
 
 def _priorities(opened: OpenRun) -> Chart:
@@ -192,7 +196,7 @@ def _priorities(opened: OpenRun) -> Chart:
         counts[min(bins - 1, int(bins * priority / most)) if most > 0 else 0] += 1
     points = [(round(most * (at + 0.5) / bins, 4), float(count)) for at, count in enumerate(counts)] if found else []
     says = f"First priorities that workers gave, over the {len(found)} episodes whose files were read; the learner refreshes them later."
-    return Chart(id="priorities", title="Priorities", unit="episodes", says=says, healthy="spread out, not all in one bar", lines=[Line(name="episodes", points=points)], kind="bars", across="value")  # fmt: skip
+    return Chart(id="priorities", title="Priorities", unit="episodes by priority", says=says, healthy="spread out, not all in one bar", lines=[Line(name="episodes", points=points)], kind="bars", across="value")  # fmt: skip
 
 
 def _of_metrics(opened: OpenRun, wanted: _Metrics) -> Chart:

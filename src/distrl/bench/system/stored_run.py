@@ -62,7 +62,7 @@ PEOPLE = (
     "Lin Zhang",
 )
 REASONS = (
-    "1 of 1 conditions do not hold",
+    "1 of 1 conditions do not hold: notes.note 'n4' should be gone",
     "the wrong person was called",
     "changed what nobody asked for: notes.note/n4 is gone",
 )

@@ -1,6 +1,6 @@
 // Line, dot and bar charts as SVG, drawn for the width they have; one reads them with the mouse or the arrow keys.
 
-import { h, s, put, short, duration } from "./dom.js";
+import { h, s, put, percent, short, duration } from "./dom.js";
 
 const MARGIN = { left: 44, right: 10, top: 10, bottom: 22 };
 export const colour_of = (number) => `var(--c${number % 8})`;
@@ -12,17 +12,22 @@ export function chart_panel(chart, { large = false, height = large ? 240 : 170, 
   const reading = h("div.reading", { "aria-live": "polite" });
   const plot = h("div");
   const panel = h(`section.panel.chart${large ? ".large" : ""}`, { "aria-label": chart.title },
-    h("header", {}, h("h2", {}, chart.title), ...tools, reading),
+    h("header", {}, h("h2", {}, chart.title, unit_of(chart)), ...tools, reading),
     h("div.body", {}, plot, legend(chart), h("p.says", {}, chart.says), h("p.healthy", {}, h("b", {}, "healthy: "), chart.healthy)));
   const paint = () => plot.clientWidth && draw(plot, chart, height, reading);
   new ResizeObserver(paint).observe(plot);
   return panel;
 }
 
+const last_of = (chart, line) => (chart.bounded ? percent(line.points.at(-1)?.[1]) : short(line.points.at(-1)?.[1]));
+
+/** What is counted upwards; a share has its per cent at the axis. */
+const unit_of = (chart) => (chart.bounded || !chart.unit ? null : h("span.unit", {}, chart.unit));
+
 function legend(chart) {
   if (chart.lines.length < 2) return null;
   return h("div.legend", {}, chart.lines.map((line, number) =>
-    h("span", {}, h(`i${number % 8 >= 4 ? ".dash1" : ""}`, { style: { "border-color": colour_of(number) } }), `${line.name} ${short(line.points.at(-1)?.[1])}`)));
+    h("span", {}, h(`i${number % 8 >= 4 ? ".dash1" : ""}`, { style: { "border-color": colour_of(number) } }), `${line.name} ${last_of(chart, line)}`)));
 }
 
 function draw(plot, chart, height, reading) {
@@ -74,9 +79,10 @@ function axes(chart, x, y, x_range, y_range, inner, height) {
     group.append(s("line", { x1: inner[0], x2: inner[1], y1: y(value), y2: y(value) }),
       s("text", { x: inner[0] - 8, y: y(value) + 4, "text-anchor": "end" }, chart.bounded ? `${Math.round(100 * value)} %` : tick_text(value, y_range)));
   }
-  const wide = inner[1] - inner[0];
+  const wide = inner[1] - inner[0], whole = chart.lines[0]?.points.every(([at]) => Number.isInteger(at));
   let before = "";
-  for (const value of ticks(x_range, Math.max(2, Math.floor(wide / 110)), chart.across === "s" ? TIMES : [])) {
+  for (const value of ticks(x_range, Math.max(3, Math.floor(wide / 110)), chart.across === "s" ? TIMES : [])) {
+    if (chart.kind === "bars" && whole && !Number.isInteger(value)) continue;
     const text = place(chart, value, true);
     if (text === before) continue;  // parts of a version
     before = text;
@@ -112,7 +118,8 @@ function shape(chart, line, number, x, y, inner, step) {
 /** A line without axes, for cards and tables. */
 export function spark(points, { bounded = true, label = "" } = {}) {
   const svg = s("svg.spark", { viewBox: "0 0 200 36", preserveAspectRatio: "none", role: "img", "aria-label": label });
-  if (points.length < 2) return svg;
+  if (!points.length) return svg;
+  if (points.length === 1) points = [points[0], [points[0][0] + 1, points[0][1]]];  // one window alone: a level line
   const [first, last] = [points[0][0], points.at(-1)[0] || 1];
   const values = points.map((point) => point[1]), [low, high] = bounded ? [0, 1] : nice(Math.min(...values), Math.max(...values));
   const d = points.map(([a, b], at) => `${at ? "L" : "M"}${((200 * (a - first)) / (last - first || 1)).toFixed(1)} ${(34 - (32 * (b - low)) / (high - low || 1)).toFixed(1)}`).join("");
@@ -129,7 +136,7 @@ const valued = (chart, line, at) => {
   const value = line.points[at][1], show = (number) => (chart.bounded ? `${(100 * number).toFixed(1)} %` : short(number));
   return line.low?.length ? `${show(value)} [${show(line.low[at])}, ${show(line.high[at])}]` : show(value);
 };
-const place = (chart, value, tick = false) => (chart.across === "s" ? (tick ? minutes(value) : duration(value)) : chart.across === "version" ? `version ${Math.round(value)}` : tick ? short(value) : `at ${short(value)}`);
+const place = (chart, value, tick = false) => (chart.across === "s" ? (tick ? minutes(value) : duration(value)) : chart.across === "version" ? `version ${Math.round(value)}` : tick ? String(+value.toPrecision(3)) : `at ${short(value)}`);
 const minutes = (value) => (value >= 3600 ? `${+(value / 3600).toFixed(1)} h` : value >= 60 ? `${+(value / 60).toFixed(1)} min` : `${Math.round(value)} s`);
 const tick_text = (value, range) => (Math.abs(value) < (range[1] - range[0]) / 1e6 ? "0" : Math.abs(value) >= 1000 ? short(value) : String(+value.toPrecision(3)));
 

@@ -76,7 +76,19 @@ function boxes(at, elements, px, py, scale) {
   }
 }
 
+const fits = new Map();
+
+/** As much of a text as is `width` wide in the font that is set; measured once, since a fleet shows the same words over and over. */
 function fitted(at, text, width) {
+  const key = `${at.font}|${Math.round(width)}|${text}`;
+  if (!fits.has(key)) {
+    if (fits.size > 4000) fits.clear();
+    fits.set(key, measured(at, text, Math.round(width)));
+  }
+  return fits.get(key);
+}
+
+function measured(at, text, width) {
   const plain = String(text).replace(/\s+/g, " ");
   if (at.measureText(plain).width <= width) return plain;
   let letters = Math.max(1, Math.floor((plain.length * width) / at.measureText(plain).width) - 1);
@@ -181,7 +193,7 @@ export function words(action, name = "") {
     case "press": return `press ${action.key}`;
     case "wait": return "wait";
     case "finish": {
-      const claim = action.status === "impossible" ? "says that it is impossible" : "says that it is done";
+      const claim = action.status === "impossible" ? "says it is impossible" : "says it is done";
       return action.answer ? `${claim}: ${quoted(action.answer)}` : claim;
     }
     case "unparsed": return `not understood: ${quoted(action.raw)}`;

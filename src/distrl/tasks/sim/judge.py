@@ -50,7 +50,7 @@ def judge(task: Task, start: PhoneState, end: EndState) -> Verdict:
     success = reached and claimed == rightly
     return Verdict(
         outcome="success" if success else "failure",
-        reason="" if success else _why(holds, effects, claimed, rightly),
+        reason="" if success else _why(check, holds, effects, end, rightly),
         progress=_progress(holds, claimed == rightly),
         false_completion=claimed == "complete" and not (reached and rightly == "complete"),
         side_effects=effects,
@@ -73,13 +73,33 @@ def end_of(end: EndState) -> SimEnd:
     return end.device if isinstance(end.device, SimEnd) else SimEnd()
 
 
-def _why(holds: list[bool], effects: tuple[str, ...], claimed: str, rightly: str) -> str:
+def _why(check: SimCheck, holds: list[bool], effects: tuple[str, ...], end: EndState, rightly: str) -> str:
     """Why an episode failed, in a few words."""
     if effects:
         return f"changed what nobody asked for: {', '.join(effects[:3])}"
     if not all(holds):
-        return f"{holds.count(False)} of {len(holds)} conditions do not hold"
-    return f"the agent should have claimed {rightly!r} and claimed {claimed or 'nothing'}"
+        first = _missing(check, holds.index(False), end)
+        return f"{holds.count(False)} of {len(holds)} conditions do not hold: {first}"
+    claimed = end.claim.status if end.claim else "nothing"
+    return f"the agent should have claimed {rightly!r} and claimed {claimed}"
+
+
+def _missing(check: SimCheck, number: int, end: EndState) -> str:
+    """The condition of this number, which does not hold, in words; names and values are in quotes."""
+    if number < len(check.wants):
+        return _wanted(check.wants[number])
+    if check.showing is not None and number == len(check.wants):
+        screen = f"the screen '{check.showing.screen}' of " if check.showing.screen else ""
+        return f"{screen}{check.showing.app} should be shown"
+    given = f"is '{end.claim.answer}'" if end.claim and end.claim.answer else "there is none"
+    return f"the answer should be '{check.answer}' and {given}"
+
+
+def _wanted(want: Want) -> str:
+    fields = ", ".join(f"{name} '{value}'" for name, value in want.fields.items())
+    if not want.id:
+        return f"there should be a {want.table} with {fields}"
+    return f"{want.table} '{want.id}' should {'be gone' if want.absent else f'have {fields}'}"
 
 
 def same(left: Value | None, right: Value) -> bool:

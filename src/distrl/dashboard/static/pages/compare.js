@@ -38,7 +38,7 @@ function figures(overviews) {
     ["staleness, mean", (one) => (one.summary ? String(one.summary.staleness_mean) : "–")],
     ["restarts", (one) => String(one.status.budget.restarts)],
   ];
-  return h("section.panel.scroll", {}, h("table", {},
+  return h("section.panel.scroll", { tabindex: "0", role: "region", "aria-label": "Figures" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th"), overviews.map((one, at) => h("th", {}, `${"AB"[at]}  `, link(page(one.name), {}, one.name))))),
     h("tbody", {}, rows.map(([name, of_run]) => h("tr", {}, h("td.soft", {}, name), overviews.map((one) => h("td", {}, of_run(one))))))));
 }
@@ -49,7 +49,7 @@ function settings(overviews) {
   const [a, b] = overviews.map((one) => flat(one.config));
   const keys = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((key) => a[key] !== b[key]).sort();
   const body = keys.length
-    ? h("div.scroll", {}, h("table", {}, h("thead", {}, h("tr", {}, ["setting", "A", "B"].map((name) => h("th", {}, name)))), h("tbody", {}, keys.map((key) => h("tr", {}, h("td.mono", {}, key), h("td.mono.wrap", {}, a[key] ?? "–"), h("td.mono.wrap", {}, b[key] ?? "–"))))))
+    ? h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Settings that differ" }, h("table", {}, h("thead", {}, h("tr", {}, ["setting", "A", "B"].map((name) => h("th", {}, name)))), h("tbody", {}, keys.map((key) => h("tr", {}, h("td.mono", {}, key), h("td.mono.wrap", {}, a[key] ?? "–"), h("td.mono.wrap", {}, b[key] ?? "–"))))))
     : h("p.body.soft", {}, "All settings are the same.");
   return h("section.panel", {}, h("header", {}, h("h2", {}, "Settings that differ")), body);
 }

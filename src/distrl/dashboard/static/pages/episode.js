@@ -4,6 +4,8 @@ import { begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
 import { draw, frame, light, name_of, words } from "../screen.js";
 
+const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", device_lost: "the device was lost" };
+const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
 const LOOK_MS = 550, ACT_MS = 650;
 
 export async function show({ place, go, say_title }) {
@@ -27,8 +29,8 @@ export async function show({ place, go, say_title }) {
     slider.value = String(at);
     slider.setAttribute("aria-valuetext", now ? `step ${at} of ${steps.length}` : "the last screen");
     const target = now && now.hit >= 0 ? now.elements[now.hit] : null;
-    put(caption, now ? words(now.action, name_of(target)) : "the screen after the last step", h("small", {}, now ? notes(now) || "the screen changed" : `ended by ${episode.ending.replace("_", " ")}`));
-    put(where, now ? `${at} of ${steps.length}` : "end");
+    put(caption, now ? words(now.action, name_of(target)) : "the screen after the last step", h("small", {}, now ? notes(now) || "the screen changed" : ended(episode.ending)));
+    put(where, now ? `${at} of ${steps.length} · value ${short(now.value)}` : "end");
     canvas.setAttribute("aria-label", `screen at step ${at}${now ? `: ${words(now.action, name_of(target))}` : ""}`);
     paint(share);
     put(facts, now ? details(now, target) : []);
@@ -94,13 +96,13 @@ export async function show({ place, go, say_title }) {
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},
-        h("section.panel", { "aria-label": "Verdict" }, h("div.verdict", {}, h("div", {}, h(`span.chip.${outcome}`, {}, outcome), h("span.soft", {}, ` ended by ${episode.ending.replace("_", " ")} after ${steps.length} steps, ${duration(episode.wall_s)}${verdict.false_completion ? "; it claimed to be done and was not" : ""}`)), h("p.reason", {}, verdict.reason || (outcome === "success" ? "All conditions hold." : "The judge gave no reason.")), verdict.side_effects?.length ? h("p.down.wrap", {}, `changed without being asked: ${verdict.side_effects.join("; ")}`) : null, episode.claim ? h("p.soft.wrap", {}, `the agent said: ${episode.claim}`) : null)),
+        h("section.panel", { "aria-label": "Verdict" }, h("div.verdict", {}, h("div", {}, h(`span.chip.${outcome}`, {}, outcome), h("span.soft", {}, ` ${ended(episode.ending)} after ${steps.length} ${steps.length === 1 ? "step" : "steps"}, ${duration(episode.wall_s)}${verdict.false_completion ? "; it claimed to be done and was not" : ""}`)), h("p.reason", {}, verdict.reason || (outcome === "success" ? "All conditions hold." : "The judge gave no reason.")), verdict.side_effects?.length ? h("p.down.wrap", {}, `changed without being asked: ${verdict.side_effects.join("; ")}`) : null, episode.claim ? h("p.soft.wrap", {}, `the agent said: ${episode.claim}`) : null,
+          h("details", {}, h("summary", {}, "What had to hold, and what changed on the device"), h("h3", {}, "had to hold"), h("pre.code", {}, episode.check), episode.left ? [h("h3", {}, "was left"), h("pre.code", {}, episode.left)] : null))),
         h("section.panel", { "aria-label": "Chosen among" }, h("header", {}, h("h2", {}, "Chosen among")), choices),
         h("section.panel", {}, h("div.steps", {}, h("div.titles", { "aria-hidden": "true" }, ["", "step", "prob.", "value", "adv.", "reward", "version"].map((name) => h("span", {}, name)))), list),
-        h("section.panel", {}, h("header", {}, h("h2", {}, "This step")), h("div.body", {}, facts)),
+        h("div.cols", {}, h("section.panel", {}, h("header", {}, h("h2", {}, "This step")), h("div.body", {}, facts)),
         h("section.panel", {}, h("header", {}, h("h2", {}, "This episode")), h("div.body", {}, h("dl.facts", {},
-          [["task", link(page(run, `/episodes?task=${encodeURIComponent(episode.task)}`), {}, episode.task)], ["template", link(page(run, `/episodes?template=${encodeURIComponent(episode.template)}`), {}, episode.template)], ["device", episode.device ? link(page(run, `/episodes?device=${encodeURIComponent(episode.device)}`), {}, episode.device) : "–"], ["worker", episode.worker || "–"], ["progress", `${Math.round(100 * (verdict.progress || 0))} % of the conditions`], ["first priority", short(episode.priority)], ["stored", ago(episode.created_s)], ["kind", episode.source], ["id", h("span.mono", {}, episode.id)]].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-          h("details", { open: outcome !== "success" }, h("summary", {}, "What had to hold, and how the device was left"), h("h3", {}, "check"), h("pre.code", {}, episode.check), episode.left ? [h("h3", {}, "left"), h("pre.code", {}, episode.left)] : null))))));
+          [["task", link(page(run, `/episodes?task=${encodeURIComponent(episode.task)}`), {}, episode.task)], ["template", link(page(run, `/episodes?template=${encodeURIComponent(episode.template)}`), {}, episode.template)], ["device", episode.device ? link(page(run, `/episodes?device=${encodeURIComponent(episode.device)}`), {}, episode.device) : "–"], ["worker", episode.worker || "–"], ["progress", `${Math.round(100 * (verdict.progress || 0))} % of the conditions`], ["first priority", short(episode.priority)], ["stored", ago(episode.created_s)], ["kind", episode.source], ["id", h("span.mono", {}, episode.id)]].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))))))));
   const resized = new ResizeObserver(() => paint());
   return {
     root,

@@ -3,7 +3,7 @@
 import { get, of, page } from "../api.js";
 import { ago, count, duration, h, link, put } from "../dom.js";
 
-const FIELDS = ["text", "outcome", "template", "suite", "device", "worker", "ending", "source", "version_from", "version_to", "staleness_from", "steps_from", "steps_to", "task"];
+const FIELDS = ["text", "outcome", "template", "suite", "device", "worker", "ending", "source", "version_from", "version_to", "staleness_from", "staleness_to", "steps_from", "steps_to", "task"];
 
 export async function show({ place, go, say_title }) {
   say_title("Episodes");
@@ -15,8 +15,13 @@ export async function show({ place, go, say_title }) {
     for (const name of FIELDS) if (fields[name]?.value && !(name === "source" && fields[name].value === "played")) query.set(name, fields[name].value);
     return query;
   };
+  const count_folded = () => {
+    const folded = [...address().keys()].filter((name) => !["text", "outcome"].includes(name)).length;
+    put(fold, folded ? `More filters (${folded})` : "More filters");
+  };
   const search = async ({ more = false, quiet = false } = {}) => {
     const turn = ++latest, query = address();
+    count_folded();
     asked?.abort();
     asked = new AbortController();
     if (!quiet && !more) history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}`);
@@ -58,14 +63,20 @@ export async function show({ place, go, say_title }) {
 
   const choices = await get(of(run, "/choices"));
   const counted = (found) => Object.entries(found).map(([name, number_of]) => [name, `${name} (${number_of})`]);
+  // On a narrow screen all but the first two are folded away, so that the episodes are in sight.
+  const rest = h("div.rest", { "data-folded": true });
+  const unfold = () => { rest.toggleAttribute("data-folded"); fold.setAttribute("aria-expanded", String(!rest.hasAttribute("data-folded"))); };
+  const fold = h("button.more", { type: "button", "aria-expanded": "false", onclick: () => unfold() }, "More filters");
   const bar = h("div.filters", { role: "search" },
     field("text", "Search", h("input", { type: "search", value: query.get("text") || "", placeholder: "instruction, reason, device, id", oninput: () => later() }), true),
     select("outcome", "Outcome", [["success", "success"], ["failure", "failure"], ["unknown", "unknown"]]),
+    fold, rest);
+  put(rest,
     select("template", "Template", counted(choices.templates)), select("suite", "Suite", counted(choices.suites)), select("device", "Device", counted(choices.devices)), select("worker", "Worker", counted(choices.workers)),
     select("ending", "Ended by", counted(choices.endings)), select("source", "Kind", [["played", "played"], ["hindsight", "hindsight"], ["demonstration", "demonstration"], ["any", "all"]], null),
-    number("version_from", "Version from"), number("version_to", "to"), number("staleness_from", "Stale by"), number("steps_from", "Steps from"), number("steps_to", "to"),
+    [["version", "Version"], ["staleness", "Staleness"], ["steps", "Steps"]].map(([name, label]) => h("div.range", {}, number(`${name}_from`, `${label} from`), number(`${name}_to`, "to"))),
+    field("task", "Task", h("input", { type: "text", value: query.get("task") || "", placeholder: "its id, such as sim-start/train/7", oninput: () => later() })),
     h("button", { type: "button", onclick: () => { for (const name of FIELDS) if (fields[name]) fields[name].value = name === "source" ? "played" : ""; search(); } }, "Clear"));
-  fields.task = { value: query.get("task") || "" };
   await search({ quiet: true });
   let fresh = null;
   return {
@@ -93,5 +104,5 @@ function row(run, entry) {
     h(`span.chip.${outcome}`, {}, outcome),
     h("span.say", { title: detail?.instruction || entry.task }, detail?.instruction || entry.task, h("span.why", {}, reason || entry.template, entry.source === "played" ? "" : ` · ${entry.source}`)),
     h("span.say.soft", { title: detail?.device || "" }, detail?.device || entry.worker),
-    h("span.num", {}, entry.steps), h("span.num", {}, entry.staleness), h("span.num", {}, `v${entry.version}`), h("span.num", {}, duration(entry.wall_s)), h("span.num", {}, ago(entry.created_s)));
+    h("span.num", {}, entry.steps, h("span.unit", {}, entry.steps === 1 ? " step" : " steps")), h("span.num", {}, entry.staleness), h("span.num", {}, `v${entry.version}`), h("span.num", {}, duration(entry.wall_s)), h("span.num", {}, ago(entry.created_s)));
 }

@@ -17,11 +17,11 @@ export async function show({ place, go, say_title }) {
     }
   }, { rootMargin: "200px" });
 
-  const shape = (device) => ({ ...device, picture: device.picture ? of(run, `/fleet/picture?device=${encodeURIComponent(device.device)}&v=${device.picture}`) : "" });
+  const shape = (device) => ({ ...device, elements: device.elements.map(([l, t, r, b, ...rest]) => [l / 1000, t / 1000, r / 1000, b / 1000, ...rest]), picture: device.picture ? of(run, `/fleet/picture?device=${encodeURIComponent(device.device)}&v=${device.picture}`) : "" });
   function touched(device) {
     const action = device.action;
     if (!action || action.x === undefined) return "";
-    const under = device.elements.filter(([l, t, r, b, text]) => text && action.x >= l && action.x < r && action.y >= t && action.y < b);
+    const under = device.elements.filter(([l, t, r, b, text]) => text && 1000 * action.x >= l && 1000 * action.x < r && 1000 * action.y >= t && 1000 * action.y < b);
     under.sort((a, b) => b[5] - a[5] || (a[2] - a[0]) * (a[3] - a[1]) - (b[2] - b[0]) * (b[3] - b[1]));
     return under[0]?.[4] || "";
   }
@@ -41,8 +41,10 @@ export async function show({ place, go, say_title }) {
     const down = ["restarting", "quarantined", "absent"].includes(device.state);
     tile.button.classList.toggle("down", down);
     tile.button.classList.toggle("idle", device.state === "idle");
-    tell(tile.name, device.device);
-    tell(tile.right, device.version >= 0 ? `v${device.version}` : "");
+    // Its worker stands beside it: in front of its name it would be all that a small tile has room for.
+    tell(tile.name, device.device.startsWith(`${device.role}/`) ? device.device.slice(device.role.length + 1) : device.device);
+    tile.button.title = device.device;
+    tell(tile.right, device.version >= 0 ? `v${device.version} ${device.role}` : device.role);
     tell(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
     tell(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
     tile.fill.style.width = device.max_steps ? `${(100 * device.step) / device.max_steps}%` : "0";

@@ -7,7 +7,7 @@ const AGAIN_MS = 3000;
 
 export async function show({ place, say_title }) {
   say_title("Health");
-  const run = place.run, roles = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Roles" }), more = h("div.cols"), log = h("div.log"), told = h("span.soft");
+  const run = place.run, roles = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Roles" }), more = h("div.cols"), log = h("div.log"), told = h("span.soft"), over = h("span.soft");
   const text = h("input", { type: "search", placeholder: "Search the logs", "aria-label": "Search the logs", oninput: () => { clearTimeout(waiting); waiting = setTimeout(lines, 200); } });
   const which = h("select", { "aria-label": "Role", onchange: () => lines() });
   const troubles = h("input", { type: "checkbox", onchange: () => lines() });
@@ -17,9 +17,10 @@ export async function show({ place, say_title }) {
   const causes = (title, found, none) => table(title, [["who"], ["cause"], ["times", ".num"], ["last", ".num"]], found.map((one) => h("tr", {}, h("td.wrap", {}, one.who), h("td.wrap", {}, one.why), h("td.num", {}, one.count), h("td.num", {}, ago(one.last_s)))), none);
 
   function paint(health) {
+    put(over, health.phase === "live" ? "" : "the run is over: this is how its roles were last heard of");
     put(roles, h("table", {}, h("thead", {}, h("tr", {}, [["role"], ["is"], ["at"], ["for", ".num"], ["heard", ".num"], ["restarts", ".num"], ["note"]].map(([name, kind]) => h(`th${kind || ""}`, {}, name)))), h("tbody", {}, health.roles.map((role) => h("tr", {},
-      h("td", {}, h(`i.dot${role.alive ? ".live" : ""}`, { "aria-hidden": "true" }), ` ${role.role}`), h("td", {}, role.alive || health.phase !== "live" ? role.phase : "gone"), h("td.wrap", {}, role.phase === "waiting" ? `waits for ${role.what}` : role.what),
-      h("td.num", {}, duration(role.for_s)), h("td.num", {}, role.heard_s ? ago(role.heard_s) : "–"), h("td.num", {}, role.restarts), h("td.wrap", {}, role.note))))));
+      h("td.whole", {}, h(`i.dot${role.alive ? ".live" : ""}`, { "aria-hidden": "true" }), ` ${role.role}`), h("td", {}, role.alive || health.phase !== "live" ? role.phase : "gone"), h("td.wrap", {}, role.phase === "waiting" ? `waits for ${role.what}` : role.what),
+      h("td.num", {}, duration(role.for_s)), h("td.num", {}, role.heard_s ? ago(role.heard_s) : "–"), h("td.num", {}, role.restarts), h("td.wrap", {}, health.phase === "live" ? role.note : ""))))));
     put(more,
       table("Queues", [["role"], ["queue"], ["length", ".num"]], health.queues.map(([role, name, length]) => h("tr", {}, h("td", {}, role), h("td", {}, name), h("td.num", {}, short(length)))), "No role has told of a queue yet."),
       causes("Restarts by cause", health.restarts, "No role was restarted."), causes("Lost devices", health.losses, "No device was lost."),
@@ -44,7 +45,7 @@ export async function show({ place, say_title }) {
   await load();
   await lines();
   return {
-    root: h("div.stack", {}, h("div.head", {}, h("h1", {}, "Health")), h("section.panel", {}, roles), more,
+    root: h("div.stack", {}, h("div.head", {}, h("h1", {}, "Health"), over), h("section.panel", {}, roles), more,
       h("section.panel", {}, h("header", {}, h("h2", {}, "Logs"), told), h("div.filters", {}, h("label.wide", {}, "Search", text), h("label", {}, "Role", which), h("label", {}, "Troubles only", h("span", {}, troubles))), log)),
     pulse: (pulse) => { clearTimeout(timer); if (pulse.live) timer = setTimeout(function again() { load().catch(() => {}); timer = setTimeout(again, AGAIN_MS); }, AGAIN_MS); },
     close: () => { clearTimeout(timer); clearTimeout(waiting); },

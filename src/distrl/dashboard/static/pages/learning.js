@@ -22,7 +22,7 @@ export async function show({ place, say_title }) {
   const load = async () => { last = Date.now(); paint(await get(of(run, `/learning?by=${encodeURIComponent(by)}`))); };
   await load();
   return {
-    root: h("div", {}, h("div.head", {}, h("h1", {}, "Learning"), h("span.soft", {}, "time is since the first metrics; a chart is read with the mouse, or with the arrow keys once it has the focus")), box),
+    root: h("div", {}, h("div.head", {}, h("h1", {}, "Learning"), h("span.soft", {}, "time counts from the first metrics of the run; a chart is read with the mouse, or with the arrow keys once it has the focus")), box),
     pulse: (pulse) => {
       const news = pulse.metrics_s + pulse.last_seq;
       if (!known) { known = news; return; }

@@ -1,15 +1,21 @@
-"""Pictures of the dashboard and the report for docs/dashboard.md, taken in Chromium from a run of your own.
+"""Pictures of every page of the dashboard and of the report for docs/dashboard.md, taken in Chromium from real runs.
 
-    .venv/bin/python docs/.site/screenshots.py RUN          # while it trains, for a fleet that plays
+    .venv/bin/python docs/.site/screenshots.py              # trains two runs of a few minutes first
+    .venv/bin/python docs/.site/screenshots.py RUN [RUN]    # while the first of them trains; the second is compared with it
 
-They go to docs/images/dashboard/, as small as PNGs get without a visible loss.
+Each page is taken light and dark at three widths, as docs/images/dashboard/PAGE-WIDTH[-dark].webp.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from PIL import Image
 
@@ -23,30 +29,68 @@ from support.browser import Browser, Page, browser  # noqa: E402
 from support.dashboards import dashboard  # noqa: E402
 
 OUT = ROOT / "docs" / "images" / "dashboard"
-SETTLE_S = 2.5
+SIZES = {390: 844, 1280: 800, 2560: 1440}
+SETTLE_S, START_S, END_S = 2.0, 900.0, 3600.0
+MINUTES, ENOUGH = 4.0, 150
+"""Of the run whose pages are taken, and its episodes before they are."""
 
 
-def main(path: Path) -> None:
+def main(runs: list[Path]) -> None:
+    if runs:
+        take(runs[0], runs[-1])
+        return
+    with TemporaryDirectory(prefix="screenshots-") as folder:
+        with training(Path(folder), "filtered-bc", MINUTES / 3, "--algorithm.kind", "filtered_bc") as first:
+            until(first, ENOUGH // 3)
+        with training(Path(folder), "phones", MINUTES) as run:
+            until(run, ENOUGH)
+            take(run, first)
+
+
+@contextmanager
+def training(root: Path, name: str, minutes: float, *flags: str) -> Iterator[Path]:
+    """A run of small phones with pictures, once its folder is there; afterwards it has come to its end."""
+    command = ["train", "--run.root", str(root), "--run.name", name, "--run.minutes", f"{minutes:g}", "--rollout.keep_screenshots", "true", "--devices.per_worker", "16", "--evaluation.episodes", "60", "--no-view", *flags]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "distrl", *command], stdout=subprocess.DEVNULL)
+    try:
+        until_s = time.monotonic() + START_S
+        while not (found := list(root.glob(f"*-{name}/config.toml"))):
+            assert process.poll() is None, "the training has ended before it began"
+            assert time.monotonic() < until_s, f"the training has not begun within {START_S:g} s"
+            time.sleep(0.2)
+        yield found[0].parent
+        process.wait(END_S)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def until(path: Path, episodes: int) -> None:
+    """Wait until a run has so many episodes."""
+    run, until_s = distrl.open_run(path), time.monotonic() + START_S
+    while run.status().episodes < episodes:
+        assert time.monotonic() < until_s, f"{run.status().episodes} of {episodes} episodes within {START_S:g} s"
+        time.sleep(1.0)
+
+
+def take(path: Path, other: Path) -> None:
+    """All pages of a run, of it beside another one, and its report."""
     run = distrl.open_run(path)
-    episode = telling_step(run)
-    pages = {
-        "fleet": "/fleet",
-        "episodes": "/episodes",
-        "episode": episode,
-        "learning": "/learning",
-        "health": "/health",
-        "run": "/settings",
-    }
+    step = telling_step(run)
     with dashboard(path.parent) as shown, browser() as chromium:
-        for name, rest in {"runs": "", **{name: f"/runs/{run.name}{rest}" for name, rest in pages.items()}}.items():
-            for dark in (False, True):
-                take(chromium, f"{shown.url}{rest}", f"{name}-dark" if dark else name, dark=dark)
-        take(chromium, f"{shown.url}/runs/{run.name}{episode}", "episode-390", width=390, height=844, dark=True)
-        compare(chromium, shown.url)
-        by_hand(chromium, f"{shown.url}/runs/{run.name}{episode}")
-        for dark in (False, True):
-            address = f"file://{write_report(path).resolve()}"
-            take(chromium, address, "report-dark" if dark else "report", height=1400, dark=dark)
+        of_run = f"{shown.url}/runs/{run.name}"
+        shoot(chromium, "fleet", f"{of_run}/fleet", "document.querySelectorAll('.tile').length")
+        shoot(chromium, "device", f"{of_run}/fleet", "document.querySelectorAll('.tile').length", click=".tile")
+        shoot(chromium, "health", f"{of_run}/health", "document.querySelector('table')")
+        shoot(chromium, "learning", f"{of_run}/learning", "document.querySelector('.chart svg')")
+        shoot(chromium, "episodes", f"{of_run}/episodes", "document.querySelector('a.row')")
+        shoot(chromium, "failures", f"{of_run}/episodes?outcome=failure", "document.querySelector('a.row')")
+        shoot(chromium, "episode", f"{of_run}{step}", "document.querySelector('.steps a')")
+        shoot(chromium, "run", f"{of_run}/settings", "document.querySelector('.figures')")
+        shoot(chromium, "runs", shown.url, "document.querySelector('.runcard')")
+        shoot(chromium, "compare", f"{shown.url}/compare?a={run.name}&b={other.name}", "document.querySelector('.chart svg')")  # fmt: skip
+        by_hand(chromium, f"{of_run}{step}")
+        shoot(chromium, "report", f"file://{write_report(path).resolve()}", "document.querySelector('h1')")
 
 
 def telling_step(run: distrl.Run) -> str:
@@ -64,20 +108,6 @@ def telling_step(run: distrl.Run) -> str:
     return max(found)[-1] if found else "/episodes"
 
 
-def compare(chromium: Browser, address: str) -> None:
-    """The two newest runs beside each other; nothing where there is one alone."""
-    page = chromium.page(width=1280, height=800)
-    page.open(address)
-    page.until("!!document.querySelector('.runcard')")
-    if int(page.run("document.querySelectorAll('.runcard').length")) < 2:
-        return
-    for number in (1, 2):
-        page.click(f".runcard:nth-child({number}) input[type=checkbox]")
-    page.click(".head button")
-    page.until("document.querySelectorAll('.chart svg').length > 3")
-    keep(page, "compare")
-
-
 def by_hand(chromium: Browser, address: str) -> None:
     """The task of an episode, taken by hand, after two steps."""
     page = chromium.page(width=1280, height=800)
@@ -91,25 +121,34 @@ def by_hand(chromium: Browser, address: str) -> None:
     keep(page, "by-hand")
 
 
-def take(
-    chromium: Browser, address: str, name: str, *, width: int = 1280, height: int = 800, dark: bool = False
-) -> None:
-    """One page as a picture."""
-    page = chromium.page(width=width, height=height, dark=dark)
+def shoot(chromium: Browser, name: str, address: str, ready: str, *, click: str = "") -> None:
+    """One page in all sizes and both themes."""
+    page = chromium.page(width=1280, height=800)
     page.open(address)
-    page.until("!!document.querySelector('h1')")
+    page.until(f"!!({ready})")
+    if click:
+        page.click(click)
     keep(page, name)
 
 
 def keep(page: Page, name: str) -> None:
-    """What a page shows, as a small PNG."""
-    time.sleep(SETTLE_S)
-    path = page.picture(OUT / f"{name}.png")
-    Image.open(path).convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)
-    sys.stdout.write(
-        f"{path.relative_to(ROOT)}: {path.stat().st_size // 1000} kB; errors on the console: {page.errors or []}\n"
-    )
+    """What a page shows, in all sizes and both themes; says what is wrong with it."""
+    for width, height in SIZES.items():
+        page.resize(width, height)
+        for dark in (False, True):
+            page.theme(dark=dark)
+            time.sleep(SETTLE_S)
+            path = OUT / f"{name}-{width}{'-dark' if dark else ''}.webp"
+            picture = page.picture(path.with_suffix(".png"))
+            data = BytesIO()
+            Image.open(picture).convert("RGB").save(data, "WEBP", quality=78, method=6)
+            picture.unlink()
+            path.write_bytes(data.getvalue())
+            wide = page.run("document.documentElement.scrollWidth > innerWidth")
+            troubles = [*page.errors, *(["wider than the window"] if wide else [])]
+            sys.stdout.write(f"{path.relative_to(ROOT)}: {len(data.getvalue()) // 1000} kB {troubles or ''}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main([Path(word) for word in sys.argv[1:]])

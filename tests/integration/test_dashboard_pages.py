@@ -146,6 +146,19 @@ def test_a_step_has_its_gesture_drawn_at_its_place(page: Page, shown: Dashboard,
     page.until(f"{inked} === '255,148,66'")
 
 
+def test_the_phone_grows_and_shrinks_with_the_window(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    height = "document.querySelector('.phone canvas').clientHeight"
+    page.resize(390, 600)
+    open_page(page, shown, run, "/episodes/episode-000777/1")
+    page.until(f"{height} > 200")
+    small = page.run(height)
+    page.resize(1280, 1200)
+    page.until(f"{height} > 1.5 * {small}")
+    page.resize(390, 600)
+    page.until(f"{height} === {small}")
+    page.resize(1280, 900)
+
+
 def test_a_step_is_shown_among_its_runners_up(page: Page, shown: Dashboard, run: RunFolder) -> None:
     with ExperienceStore(run.experience, read_only=True) as store:
         decision = store.read("episode-000777").steps[0].decision
@@ -272,6 +285,7 @@ def test_what_is_not_there_is_said_on_the_page(chromium: Browser, shown: Dashboa
         ("/runs/no-such-run/episodes", "there is no run"),
         (f"/runs/{run.name}/episodes/nothing", "there is no episode"),
         ("/nonsense", "no such page"),
+        ("/runs/%ff/episodes", "no such page"),
     ):
         page.open(f"{shown.url}{rest}")
         page.until(f"/{said}/i.test(document.querySelector('main').innerText)")

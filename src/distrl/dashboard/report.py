@@ -76,9 +76,10 @@ def _how(run: Run) -> str:
 def _figures(opened: OpenRun) -> str:
     status = opened.status()
     rates, summary = status.evaluations, _summary(opened.run)
+    last = rates.get("after") or next((rates[name] for name in reversed(rates) if name != "before"), None)
     figures = [
         ("success before", _share(rates.get("before")), _interval(rates.get("before"))),
-        ("success after", _share(rates.get("after")), _interval(rates.get("after"))),
+        ("success after" if "after" in rates else "success, last", _share(last), _interval(last)),
         ("episodes", f"{status.episodes:,}", f"{status.steps:,} steps"),
         ("time", f"{status.budget.wall_s / 60:.1f} min", f"{status.budget.collect_s / 60:.1f} min collecting"),
         ("devices busy", f"{status.device_utilisation:.1%}", ""),
@@ -122,9 +123,14 @@ def _charts(charts: Sequence[Chart]) -> str:
         names = [f"<i class='c{number % 4}'></i>{escape(line.name)}" for number, line in enumerate(chart.lines)]
         legend = f"<p class='legend'>{' '.join(names)}</p>" if len(names) > 1 else ""
         made.append(
-            f"<figure><h3>{escape(chart.title)}</h3>{chart_svg(chart)}{legend}<figcaption>{escape(chart.says)} Healthy: {escape(chart.healthy)}.</figcaption></figure>"
+            f"<figure><h3>{escape(chart.title)}{_unit(chart)}</h3>{chart_svg(chart)}{legend}<figcaption>{escape(chart.says)} Healthy: {escape(chart.healthy)}.</figcaption></figure>"
         )
     return f"<h2>Curves</h2><section class='charts'>{''.join(made)}</section>" if made else ""
+
+
+def _unit(chart: Chart) -> str:
+    """Of the axis upwards; a share has its per cent there."""
+    return "" if chart.bounded or not chart.unit else f" <small>{escape(chart.unit)}</small>"
 
 
 # --- episodes ---------------------------------------------------------------------------------------------------------
@@ -239,7 +245,7 @@ STYLE = """
 main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}h1{font-size:22px;margin:0;overflow-wrap:anywhere}h2{font-size:16px;margin:34px 0 8px}h3{font-size:14px;margin:0 0 2px;overflow-wrap:anywhere}
 p{margin:2px 0}.soft,small,figcaption{color:var(--soft)}.figures{display:flex;flex-wrap:wrap;gap:14px 34px;margin-top:18px}.figures b{display:block;font-size:21px;line-height:1.25}.figures span,.figures small{display:block;font-size:12px;color:var(--soft)}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:18px}figure{margin:0;min-width:0}figcaption,.legend{font-size:12px}.legend i{display:inline-block;width:14px;border-top:2px solid;margin:0 5px 3px 10px}
-svg{display:block;width:100%}svg text{font-size:10px;fill:var(--soft)}.grid{stroke:var(--line)}.line{fill:none;stroke-width:1.7}.band{opacity:.14;stroke:none}
+svg{display:block;width:100%}svg text{font-size:10px;fill:var(--soft)}h3 small{font-weight:400}@media(max-width:600px){figure svg text{font-size:16px}}.grid{stroke:var(--line)}.line{fill:none;stroke-width:1.7}.band{opacity:.14;stroke:none}
 .line.c0,.legend .c0{stroke:var(--c0);border-color:var(--c0)}.line.c1,.legend .c1{stroke:var(--c1);border-color:var(--c1)}.line.c2,.legend .c2{stroke:var(--c2);border-color:var(--c2)}.line.c3,.legend .c3{stroke:var(--c3);border-color:var(--c3)}
 .band.c0,.dot.c0{fill:var(--c0)}.band.c1,.dot.c1{fill:var(--c1)}.band.c2,.dot.c2{fill:var(--c2)}.band.c3,.dot.c3{fill:var(--c3)}
 table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;white-space:nowrap;color:var(--soft);font-weight:500}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}.num{white-space:nowrap}.scroll{overflow-x:auto}

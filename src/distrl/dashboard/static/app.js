@@ -15,7 +15,8 @@ let shown = null, number = 0, followed = { run: "", fleet: false, close: () => {
 // --- addresses ---------------------------------------------------------------------------------------------------
 
 function parse() {
-  const parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  let parts;
+  try { parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent); } catch { return { name: "missing" }; }  // no text, such as %ff
   if (!parts.length) return { name: "runs" };
   if (parts[0] === "compare") return { name: "compare" };
   if (parts[0] === "try" && parts[1]) return { name: "hand", id: parts[1] };

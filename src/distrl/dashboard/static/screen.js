@@ -51,6 +51,12 @@ export function draw(canvas, screen, mark = {}) {
   if (mark.action) gesture(at, mark.action, px, py, mark.share ?? 1, scale);
 }
 
+/** As large as the page has room for: a canvas is laid out by the pixels it has, which may be those of a smaller window. Draw it then. */
+export function fit(canvas, screen) {
+  canvas.width = 3000;
+  canvas.height = screen?.width_px ? (3000 * screen.height_px) / screen.width_px : 6000;
+}
+
 function boxes(at, elements, px, py, scale) {
   const line = colour("--line"), strong = colour("--strong-line"), ink = colour("--ink"), soft = colour("--soft"), panel = colour("--panel");
   at.textAlign = "center";

@@ -2,7 +2,7 @@
 
 import { begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
-import { draw, frame, light, name_of, words } from "../screen.js";
+import { draw, fit, frame, light, name_of, words } from "../screen.js";
 
 const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", device_lost: "the device was lost" };
 const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
@@ -103,10 +103,10 @@ export async function show({ place, go, say_title }) {
         h("div.cols", {}, h("section.panel", {}, h("header", {}, h("h2", {}, "This step")), h("div.body", {}, facts)),
         h("section.panel", {}, h("header", {}, h("h2", {}, "This episode")), h("div.body", {}, h("dl.facts", {},
           [["task", link(page(run, `/episodes?task=${encodeURIComponent(episode.task)}`), {}, episode.task)], ["template", link(page(run, `/episodes?template=${encodeURIComponent(episode.template)}`), {}, episode.template)], ["device", episode.device ? link(page(run, `/episodes?device=${encodeURIComponent(episode.device)}`), {}, episode.device) : "–"], ["worker", episode.worker || "–"], ["progress", `${Math.round(100 * (verdict.progress || 0))} % of the conditions`], ["first priority", short(episode.priority)], ["stored", ago(episode.created_s)], ["kind", episode.source], ["id", h("span.mono", {}, episode.id)]].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))))))));
-  const resized = new ResizeObserver(() => paint());
+  const resized = () => { fit(canvas, steps[0]); paint(); };
   return {
     root,
-    ready: () => { to(at, { push: false }); resized.observe(canvas.parentElement); },
+    ready: () => { to(at, { push: false }); resized(); addEventListener("resize", resized); },
     moved: (next) => { if (next.name !== "episode" || next.run !== run || next.id !== episode.id) return false; toggle(false); to(next.step, { push: false }); return true; },
     painted: () => paint(),
     key: (event) => {
@@ -116,7 +116,7 @@ export async function show({ place, go, say_title }) {
       else if (event.key === "j" && episode.older) go(page(run, `/episodes/${encodeURIComponent(episode.older)}`));
       else if (event.key === "k" && episode.newer) go(page(run, `/episodes/${encodeURIComponent(episode.newer)}`));
     },
-    close: () => { playing = false; clearTimeout(timer); resized.disconnect(); },
+    close: () => { playing = false; clearTimeout(timer); removeEventListener("resize", resized); },
   };
 }
 

@@ -110,7 +110,7 @@ export async function show({ place, go, say_title }) {
   }
 
   const search = h("input", { type: "search", placeholder: "Filter devices", "aria-label": "Filter devices", oninput: () => { filter = search.value.toLowerCase(); sort_out(); } });
-  const size = h("input", { type: "range", min: "96", max: "320", value: "148", "aria-label": "Size of the tiles", style: { width: "110px" }, oninput: () => { grid.style.setProperty("--tile", `${size.value}px`); for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } } });
+  const size = h("input", { type: "range", min: "96", max: "320", value: "168", "aria-label": "Size of the tiles", style: { width: "110px" }, oninput: () => { grid.style.setProperty("--tile", `${size.value}px`); for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } } });
   const first = await get(of(run, "/fleet"));
   return {
     root: h("div", {}, h("div.head", {}, h("h1", {}, "Fleet"), total, h("div.tools", {}, search, size)), grid, empty, dialog),

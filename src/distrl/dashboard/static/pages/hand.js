@@ -2,7 +2,7 @@
 
 import { get, post } from "../api.js";
 import { h, put } from "../dom.js";
-import { draw, light, load, name_of, words } from "../screen.js";
+import { draw, fit, light, load, name_of, words } from "../screen.js";
 
 const HOLD_MS = 500, FAR = 0.04;
 const SWIPES = { ArrowDown: [0.5, 0.7, 0.5, 0.3], ArrowUp: [0.5, 0.3, 0.5, 0.7], ArrowRight: [0.8, 0.5, 0.2, 0.5], ArrowLeft: [0.2, 0.5, 0.8, 0.5] };
@@ -123,7 +123,7 @@ export async function show({ place, go, say_title }) {
       state.kept ? h("div.stack", {}, h("p.wrap", {}, "It is in ", h("span.mono", {}, state.kept), ". A policy learns from it with"), h("pre.code", {}, `distrl sft configs/first-run.toml --data ${state.kept}`)) : null));
   }
 
-  const resized = new ResizeObserver(() => paint());
+  const resized = () => { fit(canvas, state.observation); paint(); };
   const leave = () => { if (!left) { left = true; post(`${base}/leave`, {}, { keepalive: true }).catch(() => {}); } };
   const rows = [["click", "tap"], ["hold, then release", "long press"], ["drag", "swipe"], ["letters, then Enter", "type into the field that has the focus"], ["Enter", "the Enter key"], ["Backspace", "back"], ["arrow keys", "scroll"]];
   return {
@@ -137,9 +137,9 @@ export async function show({ place, go, say_title }) {
           h("section.panel", {}, h("header", {}, h("h2", {}, "What can be touched")), h("div.body", {}, elements)),
           h("section.panel", {}, h("header", {}, h("h2", {}, "Keys and mouse")), h("div.body.stack", {}, h("dl.facts", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
             h("p.soft", {}, `The task is ${state.task}, on a phone of your own: no run is touched by it. It is given back ${Math.round(state.idle_s / 60)} minutes after you used it last.`)))))),
-    ready: async () => { resized.observe(canvas.parentElement); tell(); if (state.picture) await load(screen().picture); paint(); canvas.focus({ preventScroll: true }); },
+    ready: async () => { addEventListener("resize", resized); tell(); if (state.picture) await load(screen().picture); resized(); canvas.focus({ preventScroll: true }); },
     painted: () => paint(),
     key,
-    close: () => { resized.disconnect(); leave(); },
+    close: () => { removeEventListener("resize", resized); leave(); },
   };
 }

@@ -152,10 +152,24 @@ def parts() -> list[str]:
     inserts, samples = (f"{round(replay[f'{name}_per_s'], -3):,.0f}" for name in ("inserts", "samples"))
     return [
         " · ".join(f"{one:.2f} s" for one in late),
+        *dashboard(),
         f"{inserts} · {samples}",
         f"{adb['tap_ms']:.2f} · {adb['screenshot_ms']:.0f} ms, "
         f"beside {adb['cli_tap_ms']:.1f} · {adb['cli_screenshot_ms']:.0f} ms",
         f"{adb['show_ms']:.0f} ms",
+    ]
+
+
+def dashboard() -> list[str]:
+    found = kept("view")
+    assert (found["episodes"], found["devices"], found["training_devices"]) == (10_000, 300, 144)
+    assert found["first_paint_ms"] < 1000
+    shares = [[100 * share for share in found[f"{what}_share"]] for what in ("steps", "episodes", "updates")]
+    server = [found[f"server_rss_{when}_mb"] for when in ("before", "after")]
+    return [
+        f"{found['first_paint_ms']:.0f} ms · {found['rows_painted_ms']:.0f} ms",
+        f"{server[0]:.1f} MB · {server[1]:.1f} MB; {found['rss_before_mb']:.1f} MB · {found['rss_after_mb']:.1f} MB",
+        " · ".join(f"{share:.1f} % [{low:.1f}, {high:.1f}]" for share, low, high in shares),
     ]
 
 

@@ -45,7 +45,7 @@ EPISODE_STEPS = 6
 GYM_TASK, GYM_STEPS = "wechat.ReadMyWxid", 15
 OWN_GYM, OWN_PAUSE_S = Path(__file__).with_name("gym_speed.py"), 0.8
 """Its own default, which it varies by itself."""
-SECONDS, QUICK_SECONDS = 30.0, 6.0
+SECONDS, QUICK_SECONDS = 30.0, 10.0
 
 
 class WebFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,11 +259,10 @@ def _drive(environment: Any, number: int, until_s: float) -> int:
         seed += 1
         seen, _ = environment.reset(seed=seed)
         for _ in range(EPISODE_STEPS):
-            shown = _leaves(seen["dom_elements"])
+            shown = _within(_leaves(seen["dom_elements"]), seen["screenshot"].shape)
             if not shown or time.monotonic() >= until_s:
                 break
-            place = random.choice(shown)
-            middle = [float(place["left"][0] + place["width"][0] / 2), float(place["top"][0] + place["height"][0] / 2)]
+            middle = list(_middle(random.choice(shown)))
             action = environment.unwrapped.create_action(ActionTypes.CLICK_COORDS, coords=middle)
             seen, _, over, _, _ = environment.step(action)
             steps += 1
@@ -276,3 +275,13 @@ def _leaves(elements: Any) -> list[Any]:
     """What holds no other element: that is where a click does something."""
     parents = {int(each["parent"]) for each in elements}
     return [each for each in elements if int(each["ref"]) not in parents]
+
+
+def _middle(each: Any) -> tuple[float, float]:
+    return float(each["left"][0] + each["width"][0] / 2), float(each["top"][0] + each["height"][0] / 2)
+
+
+def _within(elements: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    """Those whose middle is on its screen: Selenium refuses to click elsewhere."""
+    height, width = shape[:2]
+    return [each for each in elements if 0 <= _middle(each)[0] < width and 0 <= _middle(each)[1] < height]

@@ -46,6 +46,8 @@ NOWHERE, STAYS = -1, -2
 Node = str
 DOWN, TEXT = "\x1fdown", "\x1ftext"
 """Ends of nodes that are a swipe, and of those that cannot be tapped."""
+USED = 0.2
+"""What remains of the weight of a term once a label that has it was touched."""
 SURE = 0.7
 """Relevance of a label that hardly stands there by chance: two rare terms and nothing else."""
 
@@ -79,7 +81,7 @@ class View(msgspec.Struct, frozen=True):
     past_PG: NDArray[np.float32]
     """Relevance of what was touched."""
     screen_G: NDArray[np.float32]
-    """Best relevance and best value on the screen, value of a swipe down (-1: the last one had no effect), relevance of what was touched last."""
+    """Best relevance and best value on the screen, value of a swipe down (-1: the last one had no effect), share of what the instruction names that was touched."""
 
 
 class _App(msgspec.Struct):
@@ -101,6 +103,13 @@ class _Values(msgspec.Struct):
     weights: dict[str, float]
     value: dict[int, float]
     best: float
+    known: frozenset[str]
+    """Terms of the instruction that some label of the app has."""
+
+    def share(self, used: frozenset[str]) -> float:
+        """How much of what the instruction names in this app was touched or typed."""
+        named = sum(self.weights[term] for term in self.weights if term in self.known or term in used)
+        return sum(weight for term, weight in self.weights.items() if term in used) / max(named, 1e-6)
 
 
 class TransitionGraph:
@@ -112,7 +121,7 @@ class TransitionGraph:
         self._screens: dict[tuple[str, frozenset[int]], int] = {}
         self._instructions: set[str] = set()
         self._apps: dict[str, _App] = {}
-        self._values: dict[tuple[str, str], _Values] = {}
+        self._values: dict[tuple[str, str, frozenset[str]], _Values] = {}
         self._frontiers: dict[str, dict[int, float]] = {}
 
     @property
@@ -249,7 +258,8 @@ class TransitionGraph:
 
     def view(self, seen: Observation) -> View:
         """What it says of an observation."""
-        values = self._values_of(seen.app, seen.instruction)
+        used = _used(seen)
+        values = self._values_of(seen.app, seen.instruction, used)
         relevance = [_relevance(terms_of(label_text(each)), values.weights) for each in seen.elements]
         nodes = [self._numbers.get(node_of(each, seen.app), -1) for each in seen.elements]
         value = [values.value.get(node, 0.0) for node in nodes]
@@ -267,12 +277,15 @@ class TransitionGraph:
         unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32)
         sure = min(1.0, best / SURE)
         top = max(float(better.max(initial=0.0)), 1e-6)
-        past = [_relevance(terms_of(each.target), values.weights) / best for each in seen.recent]
+        whole = self._values_of(seen.app, seen.instruction, frozenset())
+        past = [
+            min(1.0, _relevance(terms_of(each.target), whole.weights) / max(whole.best, 1e-6)) for each in seen.recent
+        ]
         return View(
             np.stack([r, v, sure * better / top, unknown, inert], axis=1) if len(r) else np.zeros((0, NUM_FEATURES), np.float32),
             np.array(past, np.float32).reshape(-1, 1),
             np.array(
-                [r.max(initial=0.0), v.max(initial=0.0), down_value, past[-1] if past else 0.0], np.float32
+                [r.max(initial=0.0), v.max(initial=0.0), down_value, whole.share(used)], np.float32
             ),
         )  # fmt: skip
 
@@ -281,21 +294,22 @@ class TransitionGraph:
         led = self._held.edges.get(node)
         return led.get(NOWHERE, 0) / (1 + sum(led.values())) if led else 0.0
 
-    def _values_of(self, app: str, instruction: str) -> _Values:
-        key = (app, instruction)
+    def _values_of(self, app: str, instruction: str, used: frozenset[str]) -> _Values:
+        key = (app, instruction, used)
         if (found := self._values.get(key)) is None:
-            if len(self._values) > 64:
+            if len(self._values) > 512:
                 self._values.clear()
-            found = self._values[key] = self._iterate(self._app(app), self._weights(app, instruction))
+            found = self._values[key] = self._iterate(self._app(app), self._weights(app, instruction, used))
         return found
 
-    def _weights(self, app: str, instruction: str) -> dict[str, float]:
+    def _weights(self, app: str, instruction: str, used: frozenset[str]) -> dict[str, float]:
         """How much each term of an instruction says: little where many labels or many instructions have it, of the app or of all."""
         compiled, asked = self._app(app), self._held.asked
         own, every = asked.get(app, {}), asked.get("", {})
         return {
             term: _rarity(compiled.df.get(term, 0), len(compiled.rows))
             * min(_rarity(counts.get(term, 0), counts.get("", 0)) for counts in (own, every))
+            * (USED if term in used else 1.0)
             for term in terms_of(instruction)
         }
 
@@ -303,7 +317,8 @@ class TransitionGraph:
         relevance = np.array([_relevance(terms, weights) for terms in app.terms], np.float32)
         value = _value(app, relevance)
         best = float(relevance.max(initial=0.0))
-        return _Values(weights, dict(zip(app.rows.tolist(), value.tolist(), strict=True)), best)
+        known = frozenset(term for term in weights if app.df.get(term))
+        return _Values(weights, dict(zip(app.rows.tolist(), value.tolist(), strict=True)), best, known)
 
     def _frontier(self, name: str) -> dict[int, float]:
         """By element: 1 where it was never tried, less the further away such a one is; optimism in the face of uncertainty."""
@@ -345,6 +360,11 @@ class TransitionGraph:
             np.array([edge[0] for edge in edges], np.int32), np.array([edge[1] for edge in edges], np.int32),
             np.array([edge[2] for edge in edges], np.float32),
         )  # fmt: skip
+
+
+def _used(seen: Observation) -> frozenset[str]:
+    """Terms of what was touched or typed with effect: what the instruction named once is seldom asked for again."""
+    return frozenset(term for past in seen.recent if past.changed and past.target for term in terms_of(past.target))
 
 
 def _inert(seen: Observation) -> NDArray[np.float32]:

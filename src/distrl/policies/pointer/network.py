@@ -33,9 +33,9 @@ UNFITTING = -12.0
 
 CLAIMING = ("back", "done", "answer")
 """Kinds that make sense on every screen of a device whose tasks end with a claim."""
-FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 3.0)
-"""At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down, and of saying that it is done once the most relevant one was touched."""
-FIRST_KINDS = {"done": -1.5, "answer": -1.5, "back": -1.5, "down": -1.0, "up": -2.0, "enter": -1.0}
+FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 5.0)
+"""At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down, and of saying that it is done once all that the instruction names was touched."""
+FIRST_KINDS = {"done": -3.0, "answer": -3.0, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
 """Added to the logits of kinds with a transition graph: an episode that ends at once or turns back shows nothing."""
 QUOTED = 3.0
 """At the beginning, of a span that begins or ends where a quotation does."""
@@ -108,7 +108,7 @@ class PointerNetwork(nn.Module):
             self.register_buffer("graph", torch.zeros(SIZE_BYTES, dtype=torch.uint8))
             kinds = {
                 "is_down": [float(kind == "down") for kind in KINDS],
-                "is_done": [float(kind == "done") for kind in KINDS],
+                "is_done": [float(kind in ("done", "answer")) for kind in KINDS],
                 "first": [FIRST_KINDS.get(kind, 0.0) for kind in KINDS],
             }
             for name, values in kinds.items():

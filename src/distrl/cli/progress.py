@@ -179,6 +179,8 @@ def figures(heartbeat: Heartbeat | None) -> str:
         )
     if heartbeat.role == "evaluator":
         return f"{_version(heartbeat)}: {_rate(heartbeat)}" if "success" in heartbeat.figures else ""
+    if heartbeat.role.startswith("inference-"):
+        return f"{_version(heartbeat)} · {get('decisions', 0):.0f} decisions · {get('batch/mean', 0):.1f} in a batch"
     down = get("restarting", 0)
     trouble = (
         f" · {down:.0f} recovering" if down else f" · {get('losses', 0):.0f} recovered" if get("losses", 0) else ""

@@ -51,7 +51,7 @@ def load(path: Path) -> EpisodeFile:
         content = path.read_bytes()
     except OSError as error:
         raise _damaged(path, error.strerror or str(error)) from error
-    return _decode(content, path)
+    return decode(content, path)
 
 
 def creation_time(path: Path) -> float:
@@ -66,7 +66,8 @@ def creation_time(path: Path) -> float:
     return float(_HEAD.unpack(head)[2]) if len(head) == _HEAD.size and head.startswith(MAGIC) else 0.0
 
 
-def _decode(content: bytes, path: Path) -> EpisodeFile:
+def decode(content: bytes, path: Path) -> EpisodeFile:
+    """The same of bytes that are, or are to be, in the file `path`."""
     start = _HEAD.size + _CHECKSUM_BYTES
     if len(content) < start or not content.startswith(MAGIC):
         raise _damaged(path, "it does not begin like an episode")

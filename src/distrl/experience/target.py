@@ -139,7 +139,7 @@ _CREDENTIALS = "give this machine its credentials in the environment (AWS_ACCESS
 
 def check_target(url: str, *, deadline_s: float = CHECK_S) -> None:
     """Write a file there, read it back and remove it; `ConfigError` with the fix where that fails or takes too long."""
-    refuse_secrets(url)
+    refuse_address(url)
     try:
         in_thread(lambda: _try(Target(url)), name="check-storage").result(timeout=deadline_s)
     except TimeoutError:
@@ -152,8 +152,15 @@ def check_target(url: str, *, deadline_s: float = CHECK_S) -> None:
         raise ConfigError(error.seen, expected=error.expected, fix=error.fix) from error
 
 
-def refuse_secrets(url: str) -> None:
-    """Raise where an address holds a password: it would stand in the run folder."""
+def refuse_address(url: str) -> None:
+    """Raise where an address holds a password, which would stand in the run folder, or depends on where a process was started."""
+    scheme, _, rest = url.rpartition("://")
+    if scheme in MOUNTED and not rest.startswith("/"):
+        raise ConfigError(
+            f"run.storage = {url} depends on the folder that a process was started in",
+            expected="a path from the root, or a URL",
+            fix=f"--run.storage {Path(rest).resolve()}",
+        )
     if urlsplit(url).password is not None:
         raise ConfigError(
             "run.storage holds a password", expected="an address without one", fix="give credentials in the environment"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from distrl.errors import StoreBusy, StoreError
 from distrl.experience.durable import publish
-from distrl.experience.episode_file import encode
+from distrl.experience.episode_file import decode, encode
 from distrl.experience.frames import FrameStore, reference_of, suffix_of
 from distrl.experience.store import SUFFIX, ExperienceStore
 from distrl.experience.target import Target, verified
@@ -74,13 +75,17 @@ class StoredElsewhere:
         with store:
             known = {path.name for path in (folder / FRAMES).glob("*/*")}
             for name in self._target.names(FRAMES):
-                if name not in known:
-                    frames.put(self._target.get(f"{FRAMES}/{name}"))
+                picture = b"" if name in known else self._target.get(f"{FRAMES}/{name}")
+                if picture and _name(picture) == f"{FRAMES}/{name}":  # one that broke off was never acknowledged
+                    frames.put(picture)
                     brought += 1
             for name in self._target.names(EPISODES):
                 path = store.path(name.removesuffix(SUFFIX))
                 if not path.exists():
-                    publish(path, self._target.get(f"{EPISODES}/{name}"))
+                    content = self._target.get(f"{EPISODES}/{name}")
+                    with suppress(StoreError):  # it broke off, and was never acknowledged
+                        decode(content, path)
+                        publish(path, content)
             return store.recover(), brought
 
 

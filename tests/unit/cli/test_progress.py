@@ -123,6 +123,13 @@ def test_a_moment_that_comes_too_soon_is_not_painted() -> None:
         assert show.terminal.visible() == before
 
 
+def test_an_inference_actor_is_shown_with_its_decisions() -> None:
+    actor = role(
+        "inference-0", "deciding: 12 decisions", progress=900, version=7, decisions=900, **{"batch/mean": 7.25}
+    )
+    assert figures(actor.heartbeat) == "version 7 · 900 decisions · 7.2 in a batch"
+
+
 def test_the_held_out_figure_says_how_many_tasks_it_is_on() -> None:
     show = Show(140)
     with show.progress:

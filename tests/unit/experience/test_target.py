@@ -141,7 +141,10 @@ def test_a_file_that_broke_off_is_written_again_before_its_episode_is_acknowledg
     Target(url).put_all({"run/episodes/e1.ep": b"half of an epi"})
     transport = FileTransport(FileLayout(tmp_path / "run"), storage=url)
     transport.episodes.add(make_trajectory("e1"), {})
-    assert StoredElsewhere(Target(url).below("run")).fetch(tmp_path / "other") == (1, 0)
+    there = Target(url).below("run")
+    assert StoredElsewhere(there).fetch(tmp_path / "other") == (1, 0)
+    there.put_all({"episodes/e2.ep": b"half of an epi", f"frames/{'a' * 64}.jpg": b"half of a pic"})
+    assert StoredElsewhere(there).fetch(tmp_path / "other") == (0, 0)
 
 
 # --- what cannot be used ----------------------------------------------------------------------------------------------
@@ -165,6 +168,7 @@ def test_a_target_that_cannot_be_used_is_refused_with_the_fix(tmp_path: Path) ->
     (tmp_path / "file").write_text("in the way")
     assert "cannot write" in refused(str(tmp_path / "file"))
     assert "run.storage = nonsense://x" in refused("nonsense://x")
+    assert "depends on the folder" in refused("share/runs")
     assert "holds a password" in refused("sftp://me:secret@host/x")
     if os.getuid():
         (tmp_path / "locked").mkdir(mode=0o500)

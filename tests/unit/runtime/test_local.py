@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -244,7 +245,9 @@ def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp
 def test_a_role_that_is_long_in_starting_is_told_of_with_its_setting(tmp_path: Path) -> None:
     with scene(tmp_path, "gives-up-and-hangs", replace(QUICK, start_grace_s=5.0)) as made:
         made.supervise_until(lambda: made.status.heartbeat is not None)
-        os.read(made.runtime._roles["worker-0"].reason_pipe, 100)  # as if it had said nothing
+        unread = made.runtime._roles["worker-0"].reason_pipe
+        select.select([unread], [], [], PATIENCE_S)
+        os.read(unread, 100)  # as if it had said nothing
         made.pass_time(4.0)
         assert made.status.note == "", "loading takes its time"
         made.pass_time(3.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from distrl.experience.frames import FrameStore
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder
@@ -14,6 +16,7 @@ from support.runs import check_exactly_once, distrl, last_json
 CONFIG = Path(__file__).parents[2] / "configs" / "pixel-small.toml"
 
 
+@pytest.mark.long
 def test_a_pixel_policy_is_cloned_trained_and_evaluated_from_pictures_alone(tmp_path: Path) -> None:
     done = distrl("train", CONFIG, "--run.root", tmp_path, "--json")
     assert done.returncode == 0, done.stderr

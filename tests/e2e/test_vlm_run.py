@@ -48,7 +48,7 @@ TINY: dict[str, Any] = {
 TEXT = {"policy.vlm.pictures": "false", "policy.vlm.elements": "true", "policy.vlm.history_pictures": 0}
 
 
-@pytest.mark.parametrize("family", ["qwen3-vl", "text"])
+@pytest.mark.parametrize("family", ["qwen3-vl", pytest.param("text", marks=pytest.mark.long)])
 def test_a_model_is_cloned_trained_evaluated_and_exported_with_pictures_and_without(
     family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[tuple[AdbConfig, list[str
             process.wait()
 
 
-@pytest.mark.parametrize("served", [0.0, 0.02], indirect=True)
+@pytest.mark.parametrize("served", [pytest.param(0.0, marks=pytest.mark.long), 0.02], indirect=True)
 def test_a_run_on_phones_behind_adb_finishes_and_keeps_every_episode(
     served: tuple[AdbConfig, list[str]], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -193,6 +193,7 @@ def test_folders_that_do_not_fit_are_refused_with_what_is_missing(folders: AutoU
         a_policy(replace(folders, path=str(plain)))
 
 
+@pytest.mark.long
 def test_the_papers_configuration_trains_with_it(folders: AutoUIConfig, tmp_path: Path) -> None:
     paper = load_config(ROOT / "configs/distrl-paper.toml", {})
     assert (paper.policy.kind, paper.algorithm.kind, paper.devices.kind) == ("autoui", "aride", "android")

@@ -24,6 +24,7 @@ ARIDE = Entry(method=Method(name="aride"), arena=ARENA)
 CLONE = Entry(method=Method(name="filtered_bc", settings={"algorithm.kind": "filtered_bc"}), arena=ARENA)
 
 
+@pytest.mark.long
 def test_a_comparison_runs_once_and_is_found_again_and_runs_that_begin_alike_share_their_warm_start(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

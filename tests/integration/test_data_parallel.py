@@ -57,14 +57,19 @@ def learner_of(shop: Workshop, peers: list[Peer]) -> Learner:
     return shop.learner(make_algorithm(shop.config), scorer=shared)
 
 
-def trained(shop: Workshop, peers: list[Peer], updates: int = UPDATES) -> list[dict[str, float]]:
-    """What each update came to; every learner begins with the same weights and draws the same batches."""
+def trained(shop: Workshop, peers: list[Peer], updates: int = UPDATES, *, saved_at: int = 0) -> list[dict[str, float]]:
+    """What each update came to; every learner begins with the same weights and draws the same batches.
+
+    `saved_at`: after this update too; a checkpoint counts templates anew, and so changes what is drawn.
+    """
     learner, figures = learner_of(shop, peers), []
     learner.publish()
     learner.take_in(limit=100)
-    for _ in range(updates):
+    for number in range(1, updates + 1):
         learner.update()
         figures.append(dict(shop.hearer.figures))
+        if number == saved_at:
+            learner.save()
     learner.save()
     return figures
 
@@ -78,6 +83,27 @@ def priorities(shop: Workshop) -> list[float]:
     assert files is not None
     replay = json.loads(files["state.json"])["replay"]
     return [float(one) for one in replay["priorities"]]
+
+
+def test_a_process_that_is_killed_is_named_and_nothing_hangs() -> None:
+    # First in this file: `peers` stay, and a process has one group of others at a time.
+    config = small_config(learner={"gpus": 2, "device": "cpu"})
+    policy = tiny_policy()
+    encoded, choices = rows(policy)
+    before = set(children())
+    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as own:
+        shared = DataParallelPolicy(policy, own, batch=1)
+        shared.score(encoded, choices)
+        (pid,) = set(children()) - before
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ProcessDied, match="process 1 of the learner, on the CPU, died"):
+            shared.score(encoded, choices)
+    assert not set(children()) - before
+
+
+def children() -> list[int]:
+    found = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [int(pid) for path in found for pid in path.read_text().split()]
 
 
 @pytest.mark.parametrize("name", ["aride", "ppo", "digirl"])
@@ -111,7 +137,7 @@ def test_the_whole_gradient_comes_from_all_processes_and_weights_without_one_sta
     assert any(gradient is None for gradient in one)
     for expected, found in zip(one, several, strict=True):
         if expected is not None and found is not None:
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def rows(policy: Policy[object], count: int = 7) -> tuple[list[object], list[tuple[int, ...]]]:
@@ -133,7 +159,7 @@ def test_rows_come_back_in_their_order_also_where_there_are_fewer_than_processes
 
 def test_a_checkpoint_goes_on_with_another_number_of_processes(tmp_path: Path, peers: list[Peer]) -> None:
     alone, moving = workshop(tmp_path / "alone", "aride"), workshop(tmp_path / "moving", "aride")
-    expected = trained(alone, [], 4)
+    expected = trained(alone, [], 4, saved_at=2)
     trained(moving, peers, 2)
     resumed = learner_of(moving, [])
     assert resumed.resume()
@@ -143,26 +169,6 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(tmp_path: Path, p
         figures.append(dict(moving.hearer.figures))
     for one, other in zip(expected[2:], figures, strict=True):
         assert other["total"] == pytest.approx(one["total"], rel=1e-3)
-
-
-def test_a_process_that_is_killed_is_named_and_nothing_hangs(tmp_path: Path) -> None:
-    config = small_config(learner={"gpus": 2, "device": "cpu"})
-    policy = tiny_policy()
-    encoded, choices = rows(policy)
-    before = set(children())
-    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as own:
-        shared = DataParallelPolicy(policy, own, batch=1)
-        shared.score(encoded, choices)
-        (pid,) = set(children()) - before
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ProcessDied, match="process 1 of the learner, on the CPU, died"):
-            shared.score(encoded, choices)
-    assert not set(children()) - before
-
-
-def children() -> list[int]:
-    found = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return [int(pid) for path in found for pid in path.read_text().split()]
 
 
 def test_what_cannot_be_is_said_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

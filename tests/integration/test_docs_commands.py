@@ -55,6 +55,8 @@ OWN_TESTS = {"docs/extending.md": "excerpts of examples/own_package, which tests
 """Pages whose Python is run by another test."""
 FIRST = "docs/start.md"
 """The page whose first training is run, in miniature."""
+ANDROID_FILES = ("phones.toml", "emulators.toml")
+"""Files that docs/android.md has a reader write for phones of their own."""
 OWN_TASKS = "docs/tasks.md"
 """The page whose Python is a file `my_tasks.py`, with which its commands are run."""
 MADE = {"docs/python-api.md": {"episode.gif": b"GIF89a"}}
@@ -85,6 +87,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "my.toml").write_text(own, encoding="utf-8")
     (tasks,) = (block.text for block in blocks("python") if block.page == OWN_TASKS)
     (place / "my_tasks.py").write_text(tasks, encoding="utf-8")
+    for name in ANDROID_FILES:
+        (place / name).write_text('[devices]\nkind = "android"\n', encoding="utf-8")
     install(EXAMPLES / "own_package", place / "site")
     first = next(words for words in map(plain, COMMANDS) if words[1:2] == ["train"] and words in of_page(FIRST))
     overrides, rest = split_overrides(first[2:])

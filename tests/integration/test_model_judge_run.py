@@ -79,8 +79,8 @@ def test_a_list_of_500_instructions_trains_with_a_model_as_the_judge(
     ("act", "cause"),
     [
         (fails(401, f"no such key: {KEY}"), "unauthorised"),
-        (fails(429, Retry_After="3600"), "rate_limited"),
-        (sends(b"<html>hello</html>", kind="text/html"), "no_api"),
+        pytest.param(fails(429, Retry_After="3600"), "rate_limited", marks=pytest.mark.long),
+        pytest.param(sends(b"<html>hello</html>", kind="text/html"), "no_api", marks=pytest.mark.long),
     ],
 )
 def test_a_run_whose_judge_has_no_verdicts_ends_with_3_and_why(

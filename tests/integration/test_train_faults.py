@@ -135,6 +135,7 @@ def test_the_roles_of_a_supervisor_killed_early_end_by_themselves_and_the_run_go
     assert 0.0 < summary["device_utilisation"] <= 1.0
 
 
+@pytest.mark.long
 def test_an_evaluator_that_is_killed_again_and_again_while_it_has_nothing_to_do_does_not_end_the_run(
     stage: Stage,
 ) -> None:
@@ -150,7 +151,7 @@ def test_an_evaluator_that_is_killed_again_and_again_while_it_has_nothing_to_do_
     assert summary["success_before"] is not None
 
 
-@pytest.mark.parametrize("lockstep", [False, True])
+@pytest.mark.parametrize("lockstep", [pytest.param(False, marks=pytest.mark.long), True])
 def test_in_sync_mode_a_worker_killed_in_the_middle_of_a_round_does_not_stop_the_run(
     stage: Stage, lockstep: bool
 ) -> None:

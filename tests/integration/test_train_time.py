@@ -56,6 +56,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_a_date_that_jumps_ends_nobody_and_charges_nothing(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_reader_that_has_gone_does_not_end_the_training_and_a_last_evaluation_
     assert (again["success_after"] is not None, again["cut_off"], again["episodes"]) == (True, "", summary.episodes)
 
 
+@pytest.mark.long
 def test_a_learner_that_crashes_between_checkpoints_is_given_up_on(stage: Stage) -> None:
     training = stage.begin(run__episodes=0, runtime__max_restarts=2, learner__checkpoint_every_s=1000)
     run = training.run

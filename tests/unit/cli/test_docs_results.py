@@ -79,6 +79,17 @@ def phones() -> list[str]:
         f"{sim['rss_mb']:.0f} MB · {sim['reset_ms']:.1f} ms",
         f"{kills['lost_episodes']} · {kills['duplicate_episodes']} of {kills['episodes']:,}",
         f"{kills['longest_silence_s']:.1f} s",
+        *sturdy(),
+    ]
+
+
+def sturdy() -> list[str]:
+    faults, stalls, wrong = kept("faults"), kept("stalls"), kept("wrong_input")
+    counted = (f"{faults[key]:,}" for key in ("cases", "fine", "tracebacks", "silent", "lost", "doubled"))
+    return [
+        " · ".join(counted),
+        f"{stalls['named_p50_s']:.2f} s · **{stalls['named_p99_s']:.2f} s** · {stalls['named_slowest_s']:.2f} s",
+        f"{wrong['cases']} · {wrong['fine']} · {wrong['p99_s']:.2f} s · {wrong['slowest_s']:.2f} s",
     ]
 
 

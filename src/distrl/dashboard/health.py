@@ -12,6 +12,7 @@ from distrl import Run
 from distrl.dashboard.fleet import Tile
 from distrl.dashboard.run_list import OpenRun
 from distrl.errors import UsageError
+from distrl.telemetry.spans import EVENT as SPANS
 from distrl.types import Value
 
 MOST_LINES = 300
@@ -179,7 +180,8 @@ def lines_of(run: Run, role: str, text: str) -> list[LogLine]:
     found = []
     for name in [role] if role else names:
         inside = [word for word in words if word.isascii() and word.casefold() not in name]
-        lines = (_line(name, event) for event in run.newest_events(name, words=[*inside]))
+        events = (event for event in run.newest_events(name, words=[*inside]) if event["event"] != SPANS)
+        lines = (_line(name, event) for event in events)
         fitting = (line for line in lines if not troubles or line.trouble)
         found += list(islice(fitting, MOST_LINES))
     return sorted(found, key=lambda line: -line.time_s)[:MOST_LINES]

@@ -1,18 +1,20 @@
 """A run as a timeline in the Chrome trace format, which chrome://tracing and ui.perfetto.dev open.
 
-A row per device holds its episodes; worker and learner have rows for weight swaps, published versions and evaluations, and counters for
-batches, queues and idle time. Times are those that were written down: an episode begins `wall_s` before it was stored, so a wait for its
-verdict is part of it, and swaps are seen where a worker's next line of metrics has another version.
+A row per device holds its episodes; a worker has rows for its batches of decisions and the weights it took, the learner for its updates, intake,
+checkpoints and published versions, and both have counters for batches, queues and idle time. Times are those that were written down: an episode
+begins `wall_s` before it was stored, so a wait for its verdict is part of it. Of a run without spans in its logs, updates and swaps are seen where
+the next line of metrics has another number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from distrl import Run
+from distrl.telemetry.spans import Span, spans_in
 from distrl.types import Value
 
 COUNTERS = {
@@ -21,6 +23,7 @@ COUNTERS = {
     "supervisor": ("gpu/utilisation",),
 }
 """Metrics that become counters, by kind of role."""
+SWAPS = ("publishes", "takes weights")
 STALLS = ("device_lost", "died", "killed", "not_ended", "unjudged")
 
 
@@ -40,13 +43,15 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def trace_of(run: Run) -> bytes:
     """The trace as JSON."""
-    rows, metrics = _rows(run), run.metrics()
+    rows, metrics, spans = _rows(run), run.metrics(), _spans(run)
     starts = [row.created_s - row.wall_s for row in rows] + [float(line["time_s"]) for line in metrics]
+    starts += [span.start_s for found in spans.values() for span in found]
     first_s = min(starts, default=0.0)
     places = _Places()
     events = [
         *_episodes(run, rows, first_s, places),
-        *_metrics(metrics, first_s, places),
+        *_metrics(metrics, first_s, places, exact=spans.keys()),
+        *_work(spans, first_s, places),
         *_logs(run, first_s, places),
     ]
     return msgspec.json.encode({"traceEvents": [*places.names(), *events], "displayTimeUnit": "ms"})
@@ -105,7 +110,32 @@ def _episodes(run: Run, rows: list[Any], first_s: float, places: _Places) -> Ite
             at_us += 1e6 * step.device_s
 
 
-def _metrics(lines: list[dict[str, Value]], first_s: float, places: _Places) -> Iterator[TraceEvent]:
+def _spans(run: Run) -> dict[str, list[Span]]:
+    """What each role has said that it did when."""
+    found = {role: [span for event in run.follow(role).new() for span in spans_in(event)] for role in run.logs()}
+    return {role: spans for role, spans in found.items() if spans}
+
+
+def _work(found: Mapping[str, list[Span]], first_s: float, places: _Places) -> Iterator[TraceEvent]:
+    """A row for each kind of work of each role."""
+    for role, spans in found.items():
+        for span in spans:
+            pid, tid = places.device(role, span.name)
+            told = {"version" if span.name in SWAPS else "size": span.size}
+            name = (
+                f"{span.name}: version {span.size}"
+                if span.name in SWAPS
+                else f"{span.name}: {span.size}"
+                if span.size
+                else span.name
+            )
+            yield TraceEvent(name=name, cat="work", ph="X", pid=pid, tid=tid, ts=1e6 * (span.start_s - first_s), dur=1e6 * span.length_s, args=told)  # fmt: skip
+
+
+def _metrics(
+    lines: list[dict[str, Value]], first_s: float, places: _Places, *, exact: Collection[str]
+) -> Iterator[TraceEvent]:
+    """Counters; and of roles that are not among `exact`, versions and updates as their metrics tell of them."""
     versions: dict[str, float] = {}
     updates: dict[str, tuple[float, float]] = {}
     for line in lines:
@@ -114,6 +144,8 @@ def _metrics(lines: list[dict[str, Value]], first_s: float, places: _Places) -> 
         for name in COUNTERS.get(role.partition("-")[0], ()):
             if isinstance(value := line.get(name), int | float):
                 yield TraceEvent(name=name, ph="C", pid=pid, ts=ts, args={"value": value})
+        if role in exact:
+            continue
         version = line.get(f"{role.partition('-')[0]}/version")
         if isinstance(version, int | float) and version != versions.get(role):
             versions[role] = version

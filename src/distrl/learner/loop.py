@@ -19,6 +19,7 @@ from distrl.algorithms.batch import Episode, Groups
 from distrl.config.schema import Config
 from distrl.errors import DistrlError, StoreError
 from distrl.experience.replay import Replay, Sample
+from distrl.experience.store import IndexRow
 from distrl.learner.agreement import Agreement
 from distrl.learner.checkpoint import (
     Checkpoint,
@@ -38,6 +39,7 @@ from distrl.learner.update import EmaWeights, SkippedUpdate, Updater, budget_sha
 from distrl.policies.base import Policy, is_growing
 from distrl.policies.nonfinite import skipped_counters
 from distrl.rollout.balance import Change, LearnerBalance, LearnerLoad
+from distrl.telemetry.spans import Spans
 from distrl.transport.base import CheckpointStore, Episodes, Weights
 from distrl.types import PolicyVersion, Trajectory
 
@@ -109,6 +111,8 @@ class Learner:
         """Trajectories that could not be read, or not all their pictures, or that hold NaN; the audit counts damaged files as lost."""
         self._unlearnt_s: dict[str, float] = {}
         """When each trajectory that no update has had yet was stored."""
+        self.spans = Spans()
+        """What it did when, for the trace."""
         self.saved_updates = 0
         """Updates of this process that a checkpoint holds: what a crash cannot undo."""
         self._updates_before = 0
@@ -204,6 +208,14 @@ class Learner:
     def take_in(self, *, limit: int) -> int:
         """Move new trajectories from the store into the replay; how many there were."""
         rows = self._parts.episodes.after(self.cursor, limit)
+        if rows:
+            with self.spans.span("takes in episodes", len(rows)):
+                self._take_in(rows)
+        self.episodes += sum(row.source == "played" for row in rows)
+        self._round.take(rows, self.version)
+        return len(rows)
+
+    def _take_in(self, rows: Sequence[IndexRow]) -> None:
         started_s = self._parts.clock()
         for done, row in enumerate(rows):
             if self._parts.clock() - started_s > LONG_INTAKE_S:  # a VLM reads prompts and pictures for seconds
@@ -211,9 +223,6 @@ class Learner:
             self._remember(row.id)
             self._unlearnt_s[row.id] = row.created_s
             self.cursor = row.seq
-        self.episodes += sum(row.source == "played" for row in rows)
-        self._round.take(rows, self.version)
-        return len(rows)
 
     def _remember(self, id: str) -> None:
         """Put a trajectory into the replay; one that is damaged or gone, or that holds NaN, is skipped."""
@@ -256,7 +265,8 @@ class Learner:
         samples = algorithm.sample(self._replay, config.learner.batch_trajectories)
         used = budget_share(config.run, collected_s=self._parts.collected_s(), episodes=self.episodes)
         agreement = self.agreement.check(samples)
-        done = self.updater.update(samples, updates=self.updates, used=used)
+        with self.spans.span("updates", len(samples)):
+            done = self.updater.update(samples, updates=self.updates, used=used)
         self.updates += 1
         if isinstance(done, SkippedUpdate):
             self._parts.report.doing(f"skipping update {self.updates}: {done.why}")
@@ -304,7 +314,8 @@ class Learner:
         version = PolicyVersion(
             version=self.version, file="", sha256="", size_bytes=0, updates=self.updates, episodes=self.episodes, published_s=time.time()
         )  # fmt: skip
-        self._parts.weights.publish(self._parts.policy, version)
+        with self.spans.span("publishes", self.version):
+            self._parts.weights.publish(self._parts.policy, version)
         self.agreement.published(self.version)
         self._replay.set_version(self.version)
         self._published_s, self._last_version_at_update = self._parts.clock(), self.updates
@@ -333,7 +344,8 @@ class Learner:
             critic=dump_critic(self._parts.algorithm.critic),
             ema=self.ema.dump(),
         )
-        self._parts.checkpoints.write(to_files(checkpoint))
+        with self.spans.span("saves a checkpoint"):
+            self._parts.checkpoints.write(to_files(checkpoint))
         self._saved_s, self.saved_updates = self._parts.clock(), self.updates - self._updates_before
 
     @property

@@ -23,6 +23,7 @@ import torch
 from distrl.errors import OutOfMemory, StoreError
 from distrl.policies.base import ContinuousPolicy, Policy
 from distrl.policies.nonfinite import skipped_counters
+from distrl.telemetry.spans import Spans
 from distrl.transport.base import Weights
 from distrl.types import Decision, Observation
 
@@ -99,6 +100,8 @@ class Batcher:
         """The version in use; -1: none has been published yet."""
         self.num_decisions = 0
         self.num_batches = 0
+        self.spans = Spans()
+        """Batches and weights, for the trace."""
         self._most = batching.batch_size
         self.batch_wait_s = batching.batch_wait_s
         """How long a decision may wait for others at present."""
@@ -143,7 +146,8 @@ class Batcher:
         if weights is None or newest is None or newest.version <= self.version:
             return
         try:
-            weights.load(self._policy, newest)
+            with self.spans.span("takes weights", newest.version):
+                weights.load(self._policy, newest)
         except StoreError:
             # While this process was held up it may have been removed for newer ones, which the next swap takes.
             if weights.latest() == newest:
@@ -161,7 +165,8 @@ class Batcher:
             return
         self._quiet.clear()
         try:
-            found = await self._with_policy(partial(self._advance, policy, joining))
+            with self.spans.span("answers", len(self._under_way)):
+                found = await self._with_policy(partial(self._advance, policy, joining))
         except OutOfMemory:
             if len(self._under_way) == 1:
                 raise
@@ -220,7 +225,8 @@ class Batcher:
     async def _answer(self, batch: list[Request]) -> None:
         if not batch:
             return
-        decisions = await self._decide([observation for observation, _ in batch])
+        with self.spans.span("decides", len(batch)):
+            decisions = await self._decide([observation for observation, _ in batch])
         self.num_decisions += len(batch)
         self.num_batches += 1
         for decision, (_, answer) in zip(decisions, batch, strict=True):

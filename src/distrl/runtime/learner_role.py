@@ -192,6 +192,7 @@ class LearnerReporter:
         self._written_at = learner.updates
         named = {f"learner/{name}": value for name, value in {**figures, **self._context.heartbeat.figures}.items()}
         self._context.metrics.write("learner", role="learner", **named)
+        learner.spans.write(self._context.log)
 
     def _count(self) -> None:
         learner = self._learner

@@ -51,7 +51,9 @@ async def _collect(context: RoleContext) -> None:
         if beats % METRICS_EVERY == 0:
             figures = {f"worker/{name}": value for name, value in context.heartbeat.figures.items()}
             context.metrics.write("worker", role=context.name, **figures)
+            parts.batcher.spans.write(context.log)
     working.result()
+    parts.batcher.spans.write(context.log)
     await _end(left, context)
 
 

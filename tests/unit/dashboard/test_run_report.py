@@ -111,6 +111,11 @@ def test_a_trace_has_every_episode_on_its_device_and_time_never_runs_backwards(p
     assert all(event.get("ts", 0.0) >= 0 and event.get("dur", 0.0) >= 0 for event in events)
     assert {event["ph"] for event in events} == {"M", "X", "C", "i"}
     assert any(event["name"].startswith("publishes version") for event in events)
+    decided = [event for event in events if event.get("cat") == "work" and event["name"] == "decides: 7"]
+    assert len(decided) == 8 * 12
+    assert {names[event["pid"], event["tid"]] for event in decided} == {"decides"}
+    assert {event["dur"] for event in decided} == {30_000.0}
+    assert not any(event["name"].startswith("takes version") for event in events)  # of workers the spans tell, exactly
     assert [event["args"]["why"] for event in events if event["name"] == "died"] == ["killed by SIGKILL"]
 
 

@@ -12,6 +12,8 @@ from distrl.learner.loop import Learner
 from distrl.learner.update import MOST_IN_A_ROW
 from distrl.policies.base import Policy
 from distrl.policies.pointer.policy import PointerPolicy
+from distrl.telemetry.events import EventLog, read_events
+from distrl.telemetry.spans import spans_in
 from support.batches import Played, screens
 from support.faltering import Faltering, all_nan, out_of_memory
 from support.learners import Recording, Workshop, small_config
@@ -227,6 +229,22 @@ def test_a_published_version_says_what_it_was_made_of(tmp_path: Path) -> None:
     newest = shop.weights.latest()
     assert newest is not None
     assert (newest.updates, newest.episodes) == (2, 3)
+
+
+def test_what_the_learner_does_is_noted_for_the_trace(tmp_path: Path) -> None:
+    shop = Workshop(tmp_path)
+    shop.deliver(3)
+    learner, log = shop.learner(), EventLog(tmp_path / "learner.jsonl")
+    turn(learner, 2)
+    learner.publish()
+    learner.save()
+    learner.spans.write(log)
+    (event,) = read_events(tmp_path / "learner.jsonl")
+    done = [(span.name, span.size) for span in spans_in(event)]
+    assert done[0] == ("takes in episodes", 3)
+    assert [name for name, _ in done].count("updates") == 2
+    assert ("publishes", learner.version) in done
+    assert done[-1][0] == "saves a checkpoint"
 
 
 # --- taking turns ---------------------------------------------------------------------------------------------------

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from distrl.errors import OutOfMemory, StoreError
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
+from distrl.telemetry.spans import spans_in
 from distrl.types import Action, Decision, Observation, Press
 from support.rollouts import HANGS_S, Published, ScriptedPolicy, make_batcher
 
@@ -42,6 +44,20 @@ def test_requests_share_a_batch_up_to_its_size() -> None:
     assert len(ask(batcher, 20)) == 20
     assert policy.batches == [8, 8, 4]
     assert (batcher.num_decisions, batcher.num_batches) == (20, 3)
+
+
+def test_each_batch_and_each_swap_is_noted_for_the_trace() -> None:
+    written: list[dict[str, Any]] = []
+
+    class Log:
+        def write(self, event: str, **values: Any) -> None:
+            written.append({"event": event, **values})
+
+    batcher = make_batcher(ScriptedPolicy(), Published(3), batch_size=8)
+    ask(batcher, 20)
+    batcher.spans.write(Log())
+    done = [(span.name, span.size) for event in written for span in spans_in(event)]
+    assert done == [("takes weights", 3), ("decides", 8), ("decides", 8), ("decides", 4)]
 
 
 class Narrow(ScriptedPolicy):

@@ -22,6 +22,8 @@ from distrl.experience.episode_file import encode
 from distrl.experience.store import SUFFIX, ExperienceStore
 from distrl.runtime.run_folder import RunFolder, create_run
 from distrl.telemetry.heartbeat import Heartbeat
+from distrl.telemetry.spans import EVENT as SPANS
+from distrl.telemetry.spans import Span
 from distrl.transport.base import BudgetUsed
 from distrl.transport.files import FileBudget, FileHeartbeats
 from distrl.types import (
@@ -266,6 +268,11 @@ def _logs(run: RunFolder, found: list[Trajectory]) -> None:
                         "device": one.device,
                         "why": "it took over 30 s to answer",
                     }
+                )
+            if number % 20 < 2:
+                spans = [Span("decides", round(time_s - 1.0 + at / 10, 3), 0.03, 7) for at in range(8)]
+                lines.append(
+                    {"time_s": time_s, "event": SPANS, "done": msgspec.json.encode(spans).decode(), "missing": 0}
                 )
         run.log(worker).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     events = [

@@ -55,6 +55,8 @@ class Decider(Protocol):
     num_halved: int
     busy_s: float
     batch_wait_s: float
+    spans: Spans
+    """Batches and weights, for the trace."""
 
     @property
     def skipped_counters(self) -> dict[str, float]:

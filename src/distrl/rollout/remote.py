@@ -22,6 +22,7 @@ import msgspec
 
 from distrl.experience.frames import FrameReader
 from distrl.rollout.batching import Request
+from distrl.telemetry.spans import Spans
 from distrl.threads import beside
 from distrl.transport.base import ActorLost, EventSink, Inference, Weights
 from distrl.types import Action, Decision, Observation
@@ -109,6 +110,7 @@ class RemoteDecider:
         """Tries that were not answered."""
         self.busy_s = self.batch_wait_s = 0.0
         """The policy computes elsewhere, and decisions wait for others there."""
+        self.spans = Spans()
 
     @property
     def skipped_counters(self) -> dict[str, float]:
@@ -189,7 +191,8 @@ class RemoteDecider:
     async def _answer(self, batch: list[Request]) -> None:
         if not batch:
             return
-        answer = await self._ask(tuple(observation for observation, _ in batch), version=self.version)
+        with self.spans.span("asks an actor", len(batch)):
+            answer = await self._ask(tuple(observation for observation, _ in batch), version=self.version)
         self.num_decisions += len(batch)
         self.num_batches += 1
         for (decision, version), (_, waiting) in zip(answer.decisions, batch, strict=True):

@@ -42,6 +42,7 @@ async def _serve(context: RoleContext) -> None:
         if beats % METRICS_EVERY == 0:
             figures = {f"inference/{name}": value for name, value in context.heartbeat.figures.items()}
             context.metrics.write("inference", role=context.name, **figures)
+            batcher.spans.write(context.log)
     deciding.cancel()
 
 

@@ -186,13 +186,14 @@ class LearnerReporter:
     def flush(self) -> None:
         """Write the mean of all that the algorithm computed since the last time, and the learner's counters."""
         learner, figures = self._learner, self._means.take()
+        if learner is not None:
+            learner.spans.write(self._context.log)
         if learner is None or not figures:
             return
         self._count()
         self._written_at = learner.updates
         named = {f"learner/{name}": value for name, value in {**figures, **self._context.heartbeat.figures}.items()}
         self._context.metrics.write("learner", role="learner", **named)
-        learner.spans.write(self._context.log)
 
     def _count(self) -> None:
         learner = self._learner

@@ -16,13 +16,15 @@ from typing import Literal
 import msgspec
 
 from distrl import Run
-from distrl.types import Outcome, Trajectory
+from distrl.types import Ending, Outcome, Trajectory
 
 ROWS_AT_ONCE = 5000
 DETAILS_AT_ONCE = 50
 MOST_DETAILS = 200_000
 """Episodes whose files are read to be searched; of older ones the index alone is known."""
 LONGEST_TEXT = 400
+CUT_OFF = "cut_off"
+"""How an episode ended that was under way when its session ended: no limit of the run was reached."""
 
 Kind = Literal["", "played", "hindsight", "demonstration"]
 
@@ -148,22 +150,30 @@ class Catalogue:
         self._by_id: dict[str, Entry] = {}
         self._unread: list[Entry] = []
         """Oldest first: the newest is read next."""
+        self._limit_s: float | None = None
 
     def refresh(self) -> None:
         """Take in what was stored since."""
+        limit_s = self._time_limit_s()
         while rows := self._run.index(after=self.entries[-1].seq if self.entries else 0, limit=ROWS_AT_ONCE):
             for row in rows:
                 staleness = max(0, self._versions.at(row.created_s) - row.version)
                 entry = Entry(
-                    seq=row.seq, id=row.id, task=row.task, suite=intern(row.task.partition("/")[0]), template=intern(row.template),
+                    seq=row.seq, id=row.id, task=row.task, suite=intern(suite_of(row.task)), template=intern(row.template),
                     version=row.version, staleness=staleness, steps=row.steps, success=row.success, source=row.source,
-                    ending=intern(row.ending.value), wall_s=row.wall_s, worker=intern(row.worker), created_s=row.created_s,
+                    ending=intern(ending_of(row.ending, row.wall_s, limit_s)), wall_s=row.wall_s, worker=intern(row.worker), created_s=row.created_s,
                 )  # fmt: skip
                 self.entries.append(entry)
                 self._by_id[entry.id] = entry
                 self._unread.append(entry)
                 self.num_played += entry.source == "played"
             del self._unread[: max(0, len(self._unread) - MOST_DETAILS)]
+
+    def _time_limit_s(self) -> float:
+        """The run's `rollout.episode_budget_s`; 0: none."""
+        if self._limit_s is None:
+            self._limit_s = self._run.config.rollout.episode_budget_s
+        return self._limit_s
 
     def entry(self, id: str) -> Entry | None:
         """The episode of this id; None where the index has none."""
@@ -211,7 +221,7 @@ class Catalogue:
         """What there is to filter by."""
         devices = Counter(entry.detail.device for entry in self.entries if entry.detail is not None)
         return Choices(
-            suites=_counted(entry.suite for entry in self.entries),
+            suites=_counted(entry.suite for entry in self.entries if entry.suite),
             templates=_counted(entry.template for entry in self.entries),
             devices=dict(sorted(devices.items())),
             workers=_counted(entry.worker for entry in self.entries if entry.worker),
@@ -221,6 +231,16 @@ class Catalogue:
             most_steps=max((entry.steps for entry in self.entries), default=0),
             most_staleness=max((entry.staleness for entry in self.entries), default=0),
         )
+
+
+def suite_of(task: str) -> str:
+    """The suite in a task's id; empty for a task that hindsight made, whose id names none."""
+    return task.partition("/")[0] if "/" in task else ""
+
+
+def ending_of(ending: Ending, wall_s: float, limit_s: float) -> str:
+    """How an episode ended, with those apart that the end of their session cut off."""
+    return CUT_OFF if ending is Ending.TIME_LIMIT and (not limit_s or wall_s < limit_s) else ending.value
 
 
 def detail_of(trajectory: Trajectory) -> Detail:

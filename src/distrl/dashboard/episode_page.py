@@ -100,7 +100,7 @@ def show(run: Run, entry: Entry, neighbours: tuple[str, str], newest_at_arrival:
         template=trajectory.task.template,
         instruction=trajectory.task.instruction,
         source=trajectory.source,
-        ending=trajectory.ending.value,
+        ending=entry.ending,
         verdict=trajectory.verdict,
         claim="" if claim is None else f"{claim.status}{f': {claim.answer}' if claim.answer else ''}",
         check=as_text(trajectory.task.check),

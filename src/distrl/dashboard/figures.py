@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from distrl.dashboard.catalogue import Entry
+from distrl.dashboard.catalogue import CUT_OFF, Entry
 from distrl.dashboard.run_list import OpenRun
 from distrl.evaluation.report import wilson
 from distrl.telemetry.metrics import METRICS
@@ -101,13 +101,14 @@ def _success(played: Sequence[Entry], first_s: float, group: Group) -> Chart:
     }
     groups: dict[str, list[Entry]] = defaultdict(list)
     for entry in played:
-        groups[keys[group](entry)].append(entry)
+        if entry.ending != CUT_OFF:
+            groups[keys[group](entry)].append(entry)
     largest = sorted(groups, key=lambda name: -len(groups[name]))[:MOST_GROUPS]
     return Chart(
         id="success",
         title="Success in training",
         unit="share",
-        says="Share of training episodes that succeeded, in windows of equally many episodes, with a 95 % interval.",
+        says="Share of training episodes that succeeded, in windows of equally many episodes, with a 95 % interval; without those that the end of the run cut off.",
         healthy="rises",
         lines=[_windows(name, groups[name], first_s, WINDOWS if group == "all" else 12) for name in largest],
         bounded=True,

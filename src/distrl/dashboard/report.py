@@ -14,7 +14,7 @@ from pathlib import Path
 
 from distrl import Run, __version__
 from distrl.config.load import dump_toml
-from distrl.dashboard.catalogue import Entry
+from distrl.dashboard.catalogue import CUT_OFF, Entry
 from distrl.dashboard.drawing import chart_svg, screen_svg
 from distrl.dashboard.figures import Chart, charts_of
 from distrl.dashboard.run_list import OpenRun
@@ -151,7 +151,7 @@ def cause_of(entry: Entry) -> str:
 def _failures(played: Sequence[Entry]) -> str:
     groups: dict[str, list[Entry]] = defaultdict(list)
     for entry in played:
-        if not entry.success:
+        if not entry.success and entry.ending != CUT_OFF:
             groups[cause_of(entry)].append(entry)
     if not groups:
         return ""
@@ -167,7 +167,9 @@ def _failures(played: Sequence[Entry]) -> str:
             f"<td>{escape(', '.join(templates[:3]))}</td><td>{escape(example)}</td></tr>"
         )
     head = "<tr><th>times</th><th>share</th><th>what went wrong</th><th>most in</th><th>such as</th></tr>"
-    says = f"<p class='soft'>Of the newest {len(played)} played episodes, {total} were no success.</p>"
+    cut = sum(entry.ending == CUT_OFF for entry in played)
+    more = f" {cut} more were cut off by the end of the run." if cut else ""
+    says = f"<p class='soft'>Of the newest {len(played)} played episodes, {total} were no success.{more}</p>"
     return f"<h2>Failures</h2>{says}<div class='scroll'><table>{head}{''.join(rows)}</table></div>"
 
 
@@ -181,7 +183,10 @@ def _worst(played: Sequence[Entry]) -> list[Entry]:
     failed = [
         entry
         for entry in played[-300:]
-        if not entry.success and entry.detail is not None and entry.detail.outcome == "failure"
+        if not entry.success
+        and entry.ending != CUT_OFF
+        and entry.detail is not None
+        and entry.detail.outcome == "failure"
     ]
     return _of_different_templates(
         sorted(failed, key=lambda entry: (entry.detail.progress if entry.detail else 0, -entry.steps))

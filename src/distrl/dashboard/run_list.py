@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 import distrl
-from distrl.dashboard.catalogue import Catalogue, VersionTimes
+from distrl.dashboard.catalogue import CUT_OFF, Catalogue, VersionTimes, ending_of
 from distrl.dashboard.fleet import FleetView
 from distrl.dashboard.series import MetricCurves
 from distrl.errors import DistrlError, StoreError
@@ -185,7 +185,10 @@ def _describe(path: Path) -> RunCard:
 
 def success_curve(run: distrl.Run, *, windows: int = 24) -> list[tuple[float, float]]:
     """Success in training over time, in windows of equally many episodes: seconds since the first, and the share."""
-    rows, found = [row for row in _rows(run) if row.source == "played"], []
+    limit_s, found = run.config.rollout.episode_budget_s, []
+    rows = [
+        row for row in _rows(run) if row.source == "played" and ending_of(row.ending, row.wall_s, limit_s) != CUT_OFF
+    ]
     size = max(10, -(-len(rows) // windows))
     for at in range(0, len(rows), size):
         window = rows[at : at + size]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -9,10 +11,11 @@ import pytest
 
 import distrl
 from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
-from distrl.dashboard.catalogue import Catalogue, EpisodeFilter, VersionTimes
+from distrl.dashboard.catalogue import CUT_OFF, Catalogue, EpisodeFilter, VersionTimes, ending_of
 from distrl.dashboard.run_list import OpenRun, RunList, success_curve
 from distrl.errors import StoreError
 from distrl.experience.store import ExperienceStore
+from distrl.types import Ending
 
 FOREVER_S = 60.0
 COUNT = 240
@@ -154,3 +157,19 @@ def test_an_open_run_takes_in_metrics_and_episodes(path: Path) -> None:
     assert {entry.staleness for entry in opened.catalogue.entries} != {0}
     assert not opened.live
     assert opened.state == "stopped"
+
+
+def test_what_the_end_of_a_session_cut_off_is_no_time_limit() -> None:
+    assert ending_of(Ending.TIME_LIMIT, 4.0, 0.0) == CUT_OFF
+    assert ending_of(Ending.TIME_LIMIT, 4.0, 60.0) == CUT_OFF
+    assert ending_of(Ending.TIME_LIMIT, 60.0, 60.0) == "time_limit"
+    assert ending_of(Ending.STEP_LIMIT, 4.0, 60.0) == "step_limit"
+
+
+def test_episodes_that_were_cut_off_are_in_no_curve_of_success(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 200)
+    with closing(sqlite3.connect(run.experience / "index.sqlite")) as index, index:
+        index.execute("UPDATE episodes SET ending = 'time_limit', success = 0 WHERE seq > 150")
+    shares = [share for _, share in success_curve(distrl.open_run(run.path))]
+    assert len(shares) == 15
+    assert all(shares)

@@ -4,7 +4,7 @@ import { begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
 import { draw, fit, frame, light, name_of, words } from "../screen.js";
 
-const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", device_lost: "the device was lost" };
+const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
 const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
 const LOOK_MS = 550, ACT_MS = 650;
 

@@ -128,11 +128,11 @@ def test_words_that_every_instruction_of_an_app_has_count_for_little() -> None:
 def test_what_an_instruction_named_and_was_touched_gives_way_to_what_is_left() -> None:
     graph, asked = explored(), "打开刷新音效，再打开深色模式"
     before = replace(SETTINGS, instruction=asked)
-    done_one = replace(before, recent=(Past(action=tap(SETTINGS, 1), target="刷新音效"),))
-    done_both = replace(before, recent=(*done_one.recent, Past(action=tap(SETTINGS, 2), target="深色模式")))
+    done_one = replace(before, recent=(Past(action=tap(SETTINGS, 2), target="深色模式"),))
+    done_both = replace(before, recent=(*done_one.recent, Past(action=tap(SETTINGS, 1), target="刷新音效")))
     first, second, third = (graph.view(seen) for seen in (before, done_one, done_both))
-    assert first.elements_EG[1, RELEVANCE] == pytest.approx(first.elements_EG[2, RELEVANCE], abs=0.2)
-    assert second.elements_EG[:, BETTER].argmax() == 2
+    assert first.elements_EG[:, BETTER].argmax() == 2
+    assert second.elements_EG[:, BETTER].argmax() == 1
     assert first.screen_G[3] == 0.0 < second.screen_G[3] < third.screen_G[3] == pytest.approx(1.0)
     failed = replace(before, recent=(replace(done_one.recent[0], changed=False),))
     assert graph.view(failed).screen_G[3] == 0.0

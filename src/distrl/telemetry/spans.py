@@ -38,19 +38,21 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 class Spans:
     """Collects what one role did since it was written down last."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(
+        self, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock, self._monotonic = clock, monotonic
         self._found: list[Span] = []
         self._missing = 0
 
     @contextmanager
     def span(self, name: str, size: int = 0) -> Iterator[None]:
         """What is done while this lasts, however it ends."""
-        start_s = self._clock()
+        start_s, began_s = self._clock(), self._monotonic()
         try:
             yield
         finally:
-            self._note(Span(name, round(start_s, 4), round(max(0.0, self._clock() - start_s), 4), size))
+            self._note(Span(name, round(start_s, 4), round(self._monotonic() - began_s, 4), size))
 
     def _note(self, span: Span) -> None:
         if len(self._found) < MOST:

@@ -34,7 +34,7 @@ def offered(*words: str) -> list[str]:
 def test_bash_completes_verbs_actions_flags_settings_and_values() -> None:
     assert offered("") == list(VERBS)
     assert offered("ta") == ["tasks"]
-    assert offered("runs", "") == ["list", "show", "prune"]
+    assert offered("runs", "") == ["list", "show", "prune", "fetch"]
     assert offered("runs", "prune", "--y") == ["--yes"]
     assert offered("evaluate", "--spl") == ["--split"]
     assert offered("evaluate", "--split", "t") == ["test", "tune", "train"]

@@ -97,7 +97,12 @@ def test_an_entry_points_name_counts_as_code_too(tmp_path: Path, capsys: pytest.
 def test_programs_and_addresses_that_a_run_names_need_as_much_trust(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kinds = {"devices": {"devices.kind": "android"}, "judge": {"judge.kind": "model"}, "tasks": {"tasks.suite": "list"}}
+    kinds = {
+        "devices": {"devices.kind": "android"},
+        "judge": {"judge.kind": "model"},
+        "tasks": {"tasks.suite": "list"},
+        "run": {},
+    }
     suites = {"tasks": {"tasks.suite": key.split(".")[1]}}
     kind = {"devices.kind": "web"} if key.startswith("devices.web.") else {**kinds, **suites}[key.partition(".")[0]]
     addresses = {
@@ -105,6 +110,7 @@ def test_programs_and_addresses_that_a_run_names_need_as_much_trust(
         "devices.android.host": "192.0.2.1",
         "devices.web.allow": ("http://192.0.2.1",),
         "tasks.mobilegym.url": "http://192.0.2.1/",
+        "run.storage": "s3://strange/episodes",
     }
     value = addresses.get(key, "./strange")
     run = a_run(tmp_path, {**kind, key: value})

@@ -14,7 +14,9 @@ DATES = {
     "bench/system/fault_signals.py": "as in cli/status.py",
     "bench/system/fault_surroundings.py": "what shifts the date, to see that nobody minds",
     "bench/system/judge_load.py": "compared with the dates of episodes",
+    "bench/system/ray_faults.py": "as in cli/status.py",
     "bench/system/scale.py": "which episodes were stored within a window",
+    "bench/system/view.py": "which episodes were stored within a window",
     "bench/system/weights.py": "when a version was published",
     "cli/status.py": "how long ago the last heartbeat of a run that is not running was",
     "devices/serve_sim/server.py": "when a file of a simulated phone was written",
@@ -24,8 +26,10 @@ DATES = {
     "rollout/watched.py": "as of when the devices are shown, for people",
     "telemetry/events.py": "when something happened",
     "telemetry/heartbeat.py": "when a role last beat, for people",
+    "telemetry/spans.py": "when work began, for people who compare roles; how long it took is measured on the monotonic clock",
     "transport/memory.py": "when an episode was stored",
     "transport/ray/service.py": "events of roles on other machines, by this machine's date",
+    "transport/stored_elsewhere.py": "when an episode was stored",
 }
 """Where the date is asked for, and why that is no duration."""
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 from distrl.telemetry.events import EventLog, read_events
 from distrl.telemetry.spans import MOST, Span, Spans, spans_in
 
 
-def ticking(step_s: float) -> Spans:
-    """Spans by a clock that moves on at every look."""
-    now_s = [100.0]
-
-    def clock() -> float:
-        now_s[0] += step_s
-        return now_s[0]
-
-    return Spans(clock=clock)
+def ticking(step_s: float, *, date_step_s: float = 1.0) -> Spans:
+    """Spans by clocks that move on at every look."""
+    dates, clock = count(100.0, date_step_s), count(5.0, step_s)
+    return Spans(clock=lambda: next(dates), monotonic=lambda: next(clock))
 
 
 def test_spans_come_back_from_the_log_as_they_were(tmp_path: Path) -> None:
@@ -28,7 +24,16 @@ def test_spans_come_back_from_the_log_as_they_were(tmp_path: Path) -> None:
     spans.write(log)
     spans.write(log)  # there is nothing new
     (event,) = read_events(tmp_path / "worker-0.jsonl")
-    assert spans_in(event) == [Span("decides", 100.25, 0.25, 7), Span("takes weights", 100.75, 0.25, 3)]
+    assert spans_in(event) == [Span("decides", 100.0, 0.25, 7), Span("takes weights", 101.0, 0.25, 3)]
+
+
+def test_a_date_that_is_set_back_changes_no_length(tmp_path: Path) -> None:
+    spans, log = ticking(0.5, date_step_s=-3600.0), EventLog(tmp_path / "worker-0.jsonl")
+    with spans.span("decides"):
+        pass
+    spans.write(log)
+    (event,) = read_events(tmp_path / "worker-0.jsonl")
+    assert spans_in(event) == [Span("decides", 100.0, 0.5)]
 
 
 def test_work_that_fails_has_its_span_too() -> None:
@@ -43,7 +48,7 @@ def test_work_that_fails_has_its_span_too() -> None:
             raise ZeroDivisionError
     except ZeroDivisionError:
         spans.write(Log())
-    assert written[0]["done"] == '[["updates",101.0,1.0,16]]'
+    assert written[0]["done"] == '[["updates",100.0,1.0,16]]'
 
 
 def test_a_line_holds_so_many_and_says_how_many_are_missing(tmp_path: Path) -> None:

@@ -110,7 +110,9 @@ class Unparsed(msgspec.Struct, frozen=True, tag="unparsed"):
 
 Action = Tap | LongPress | Swipe | TypeText | Press | Wait | Finish | Unparsed
 
-DialectName = Literal["json", "aitw", "qwen2.5_vl", "qwen3_vl", "ui_tars", "ui_tars_1.5", "android_world", "brief"]
+DialectName = Literal[
+    "json", "aitw", "qwen2.5_vl", "qwen3_vl", "ui_tars", "ui_tars_1.5", "android_world", "brief", "grid"
+]  # fmt: skip
 """A format in which a model writes its actions: see `distrl.policies.dialects`."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +33,7 @@ from distrl.policies.dialects import dialect
 from distrl.policies.vlm.generation import Generate, generate
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.prompt import ROLE
+from distrl.policies.vlm.screen_folder import VisionSize, make_screen_model, save_screen_model
 from distrl.types import Bounds, Observation, Past, Tap, UiElement
 
 FAMILIES = ("qwen2.5-vl", "qwen3-vl", "smolvlm", "text")
@@ -248,8 +249,14 @@ def _llava(folder: Path) -> Any:
     return AutoModelForImageTextToText.from_config(config)
 
 
-def _text(folder: Path) -> Any:
-    tokenizer = _tokenizer([], end="<|im_end|>", template=CHATML)
+def _screens(folder: Path) -> Any:
+    model, tokenizer = make_screen_model(tiny_model("spare"), VisionSize(width=32, layers=1, strides=(2, 2)), seed=0)
+    save_screen_model(model, tokenizer, folder)
+    return model
+
+
+def _text(folder: Path, signs: Sequence[str] = ()) -> Any:
+    tokenizer = _tokenizer(list(signs), end="<|im_end|>", template=CHATML)
     tokenizer.save_pretrained(folder)
     return AutoModelForCausalLM.from_config(LlamaConfig(**BODY, vocab_size=len(tokenizer)))
 
@@ -260,4 +267,6 @@ _MAKERS: dict[str, Callable[[Path], Any]] = {
     "smolvlm": _smol,
     "llava": _llava,
     "text": _text,
+    "spare": lambda folder: _text(folder, ["<image>"]),
+    "screens": _screens,
 }

@@ -28,6 +28,7 @@ UNSAYABLE = {
     "ui_tars_1.5": ["impossible, with an answer"],
     "android_world": ["swipe", "short swipe", "impossible, with an answer"],
     "brief": [],
+    "grid": ["swipe", "short swipe"],
 }
 every_dialect = pytest.mark.parametrize("each", DIALECTS.values(), ids=list(DIALECTS))
 
@@ -35,7 +36,7 @@ every_dialect = pytest.mark.parametrize("each", DIALECTS.values(), ids=list(DIAL
 def precision(each: Dialect, screen: Screen) -> float:
     """How far apart two neighbouring points of the format are, at most."""
     pixel = 1 / min(screen.width, screen.height)
-    return {"json": 1e-3, "aitw": 1e-4, "qwen3_vl": 1e-3, "ui_tars": 1e-3, "brief": 1e-3}.get(each.name, pixel)
+    return {"json": 1e-3, "aitw": 1e-4, "qwen3_vl": 1e-3, "ui_tars": 1e-3, "brief": 1e-3, "grid": 0.5 / 14}.get(each.name, pixel)
 
 
 def same(one: Action, other: Action, within: float) -> bool:
@@ -106,8 +107,9 @@ def test_the_far_edge_is_the_last_pixel(each: Dialect) -> None:
     assert said is not None
     understood = each.parse(said, PICTURE)
     assert isinstance(understood, Tap)
-    assert 0.998 <= understood.x < 1.0
-    assert 0.998 <= understood.y < 1.0
+    last = 1 - precision(each, PICTURE) if each.name == "grid" else 0.998
+    assert last <= understood.x < 1.0
+    assert last <= understood.y < 1.0
 
 
 @every_dialect
@@ -153,6 +155,7 @@ def test_the_explanation_names_whatever_the_dialect_says(each: Dialect) -> None:
         "ui_tars": "\n{}(",
         "ui_tars_1.5": "\n{}(",
         "brief": "{}",
+        "grid": "{}",
     }
     for action in SAMPLES.values():
         said = each.print(action, PICTURE)
@@ -165,7 +168,7 @@ def kind_of(each: Dialect, said: str) -> str:
     """The word of the format for what it says."""
     if each.name == "aitw":
         return said.partition("[")[2].partition("]")[0]
-    if each.name == "brief":
+    if each.name in ("brief", "grid"):
         return said.split(maxsplit=1)[0]
     if each.name.startswith("ui_tars"):
         return said.removeprefix("Action: ").partition("(")[0]

@@ -7,6 +7,7 @@ from distrl.policies.dialects.aitw import AitwDialect
 from distrl.policies.dialects.android_world import AndroidWorldDialect
 from distrl.policies.dialects.base import Dialect
 from distrl.policies.dialects.brief import BriefDialect
+from distrl.policies.dialects.grid import GridDialect
 from distrl.policies.dialects.plain_json import JsonDialect
 from distrl.policies.dialects.qwen import QwenDialect
 from distrl.policies.dialects.ui_tars import UiTarsDialect
@@ -22,6 +23,7 @@ DIALECTS: dict[str, Dialect] = {
         UiTarsDialect("ui_tars_1.5", absolute=True),
         AndroidWorldDialect(),
         BriefDialect(),
+        GridDialect(),
     )
 }
 

@@ -31,7 +31,7 @@ from distrl.policies.dialects.parsing import (
 from distrl.types import Action, DialectName, Finish, LongPress, Press, Swipe, Tap, TypeText, Wait
 
 _DIGITS = 3
-_PLAIN: dict[str, Action] = {
+PLAIN_WORDS: dict[str, Action] = {
     "back": Press("back"),
     "home": Press("home"),
     "enter": Press("enter"),
@@ -39,6 +39,7 @@ _PLAIN: dict[str, Action] = {
     "done": Finish("complete"),
     "impossible": Finish("impossible"),
 }
+"""Actions of one word."""
 _EXPLAIN = """\
 Answer with one action: tap N, hold N, scroll down (or up, left, right), type "TEXT", back, home, enter, wait, \
 done, done "ANSWER" or impossible. N is an element's number. tap X Y, hold X Y and swipe X Y X Y take shares of the screen."""
@@ -76,7 +77,7 @@ class BriefDialect:
             case Finish(status=status, answer=answer) if answer:
                 return f"{'done' if status == 'complete' else 'impossible'} {_quote(answer)}"
             case _:
-                return next((word for word, plain in _PLAIN.items() if plain == short), None)
+                return next((word for word, plain in PLAIN_WORDS.items() if plain == short), None)
 
     def parse(self, text: str, screen: Screen) -> Action:
         """The first line that is an action."""
@@ -109,8 +110,8 @@ def _read(said: str, screen: Screen) -> Action | None:
 
 
 def _read_line(line: str, screen: Screen) -> Action | None:
-    if line in _PLAIN:
-        return _PLAIN[line]
+    if line in PLAIN_WORDS:
+        return PLAIN_WORDS[line]
     if found := _NUMBER.fullmatch(line):
         return _at_element(found[1], int(found[2]), screen)
     if found := _POINT.fullmatch(line):
@@ -122,7 +123,7 @@ def _read_line(line: str, screen: Screen) -> Action | None:
         x, y, to_x, to_y = map(float, found.groups())
         return remap(Swipe(x, y, to_x, to_y), lambda point: locate(point, UNIT, screen))
     if found := _TEXT.fullmatch(line):
-        return _spoken(found[1], found[2])
+        return spoken(found[1], found[2])
     return None
 
 
@@ -137,7 +138,8 @@ def _finger(word: str, at: Point) -> Action:
     return Tap(*at) if word == "tap" else LongPress(*at)
 
 
-def _spoken(word: str, quoted: str) -> Action | None:
+def spoken(word: str, quoted: str) -> Action | None:
+    """What types or answers a text that is quoted as in JSON; None where it is not."""
     try:
         return _SPEAKERS[word](msgspec.json.decode(quoted, type=str))
     except msgspec.DecodeError:

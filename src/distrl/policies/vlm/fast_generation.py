@@ -25,7 +25,7 @@ SCALED_LOGITS = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 
 
 def supports(model: Any) -> bool:
-    """Whether the fast path works for `model`: one with Qwen-VL's packed vision tower, or a language model without images.
+    """Whether the fast path works for `model`: one with Qwen-VL's packed vision tower, our own for screens, or a language model.
 
     Its layers must all attend to everything before them and be of a family that `fast_text` computes; nothing may come
     after its language head.
@@ -39,7 +39,9 @@ def supports(model: Any) -> bool:
     kinds = getattr(text, "layer_types", None)
     plain = set(kinds) == {"full_attention"} if kinds else not getattr(text, "sliding_window", None)
     unscaled = not any(getattr(text, name, None) for name in SCALED_LOGITS)
-    return plain and unscaled and (language is inner or any(map(is_packed_attention, model.modules())))
+    plain_images = type(getattr(inner, "visual", None)).__name__ == "ScreenEncoder"
+    packed_images = any(map(is_packed_attention, model.modules()))
+    return plain and unscaled and (language is inner or plain_images or packed_images)
 
 
 def speed_up(model: Any) -> Callable[[], None]:

@@ -65,7 +65,7 @@ class FastText:
         config = language.config
         self.heads = (config.num_attention_heads, config.num_key_value_heads)
         self.scale: float = attention.scaling
-        self.num_axes = 3 if hasattr(base.model, "language_model") else 0
+        self.num_axes = 3 if hasattr(base.model, "get_rope_index") else 0
         """Of a token's position; 0: a plain number."""
 
     def refresh(self) -> None:

@@ -85,6 +85,8 @@ class PatchProcessor:
         self._tokenizer, self._processor, self._max_pixels = model.tokenizer, processor, max_pixels
         self._patch, self._merge = int(processor.patch_size), int(processor.merge_size)
         self._unit: int = self._patch * self._merge
+        vision = getattr(model.config, "vision_config", None)
+        self._patches_per_token: int = getattr(vision, "patches_per_token", self._merge**2)
         # In bytes, 0 to 255.
         self._scale = tuple(
             torch.tensor(given) / processor.rescale_factor for given in (processor.image_mean, processor.image_std)
@@ -133,7 +135,7 @@ class PatchProcessor:
 
     def fill(self, prompts: Sequence[str], grids: Tensor) -> UnpaddedInputs:
         """The prompts with as many placeholders as their images have tokens; without the images."""
-        counts = iter([int(grid.prod()) // self._processor.merge_size**2 for grid in grids])
+        counts = iter([int(grid.prod()) // self._patches_per_token for grid in grids])
         texts = [_fill(prompt, self._token, lambda: self._token * next(counts)) for prompt in prompts]
         ids = tokenize(self._tokenizer, texts)
         kinds = [[int(id == self._token_id) for id in row] for row in ids]

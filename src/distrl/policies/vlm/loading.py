@@ -38,6 +38,9 @@ def load_model(config: VlmConfig, device: torch.device) -> Model:
     from transformers import AutoConfig, AutoTokenizer
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
+    from distrl.policies.vlm.screen_model import register
+
+    register()
     disable_progress_bar()  # type: ignore[no-untyped-call]
     set_verbosity_error()  # type: ignore[no-untyped-call]
     folder = check_folder(config.path)

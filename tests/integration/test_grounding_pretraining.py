@@ -18,7 +18,7 @@ from distrl.errors import RoleCrashed
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.pretraining.grounding.data_worker import BLOCK
 from distrl.pretraining.grounding.losses import GroundingLoss, LossTerms, SamplePool
-from distrl.pretraining.grounding.samples import block_bytes
+from distrl.pretraining.grounding.samples import block_bytes, sample_fields
 from distrl.pretraining.grounding.stream import TIMEOUT_S, SampleStream, fields_of
 from distrl.pretraining.grounding.training import pretrain_on_stream
 from support.faketime import FakeTime
@@ -42,7 +42,7 @@ def a_block() -> dict[str, Tensor]:
 
 
 def test_a_pool_holds_the_newest_samples_and_draws_from_all_of_them() -> None:
-    pool = SamplePool(TINY, 40, CPU)
+    pool = SamplePool(sample_fields(TINY), 40, CPU)
     for turn in range(3):
         pool.put({name: torch.full_like(part[:16], turn) for name, part in some_samples().items()})
     assert (len(pool), pool.taken) == (40, 48)
@@ -102,7 +102,7 @@ def test_past_actions_come_with_every_query() -> None:
 
 def test_the_auxiliary_loss_trains_the_network_and_neither_next_steps_nor_the_heads() -> None:
     policy, loss = a_loss()
-    pool = SamplePool(TINY, 16, CPU)
+    pool = SamplePool(sample_fields(TINY), 16, CPU)
     pool.put(some_samples())
     loss.auxiliary_loss(pool, 8)().backward()
     assert policy.network.stem[0][0].weight.grad is not None
@@ -114,7 +114,7 @@ def test_the_auxiliary_loss_trains_the_network_and_neither_next_steps_nor_the_he
 def test_pretraining_ends_with_the_samples_that_were_asked_for_and_reports_its_progress() -> None:
     _, loss = a_loss()
     source, reporter = FromMemory(a_block()), RecordingReporter()
-    last = pretrain_on_stream(loss, SamplePool(TINY, 64, CPU), source, WARM, reporter)
+    last = pretrain_on_stream(loss, SamplePool(sample_fields(TINY), 64, CPU), source, WARM, reporter)
     assert last.share == 1.0
     assert last.samples == last.batches * 4 * 4 >= 900
     assert last.drawn == source.given
@@ -136,7 +136,7 @@ def test_a_batch_with_a_nan_loss_is_skipped_and_counted(monkeypatch: pytest.Monk
         return replace(terms, total=terms.total * float("nan"), parts=parts)
 
     monkeypatch.setattr(loss, "compute", compute)
-    last = pretrain_on_stream(loss, SamplePool(TINY, 64, CPU), FromMemory(a_block()), WARM, reporter)
+    last = pretrain_on_stream(loss, SamplePool(sample_fields(TINY), 64, CPU), FromMemory(a_block()), WARM, reporter)
     assert [figures["skipped"] for figures in reporter.figures] == [1, 2, 2]
     assert all(math.isfinite(value) for figures in reporter.figures for value in figures.values())
     assert last.parts["step"] < reporter.figures[0]["loss"]
@@ -148,7 +148,9 @@ def test_a_loss_that_stays_nan_ends_the_warm_start_with_the_fix() -> None:
     with torch.no_grad():
         policy.network.state.fill_(float("nan"))
     with pytest.raises(RoleCrashed, match="warm start") as caught:
-        pretrain_on_stream(loss, SamplePool(TINY, 64, CPU), FromMemory(a_block()), WARM, RecordingReporter())
+        pretrain_on_stream(
+            loss, SamplePool(sample_fields(TINY), 64, CPU), FromMemory(a_block()), WARM, RecordingReporter()
+        )
     assert "learning_rate" in caught.value.fix
 
 
@@ -160,10 +162,10 @@ def a_worker(tmp_path: Path, body: str) -> tuple[str, ...]:
 
 
 def test_blocks_arrive_whole_whoever_draws_them(tmp_path: Path) -> None:
-    size = block_bytes(TINY, BLOCK)
+    size = block_bytes(sample_fields(TINY), BLOCK)
     command = a_worker(tmp_path, f"n = 0\nwhile True:\n    n += 1\n    out.write(bytes([n % 256]) * {size})")
     values: list[set[int]] = []
-    with SampleStream(CONFIG, pinned=False, command=command) as stream:
+    with SampleStream(CONFIG, sample_fields(TINY), pinned=False, command=command) as stream:
         stream.fill(
             lambda samples: values.append(
                 {int(v) for part in samples.values() for v in part.view(torch.uint8).unique()}
@@ -176,7 +178,7 @@ def test_blocks_arrive_whole_whoever_draws_them(tmp_path: Path) -> None:
 
 
 def test_a_data_worker_that_dies_ends_the_stream_with_its_code(tmp_path: Path) -> None:
-    stream = SampleStream(CONFIG, pinned=False, command=a_worker(tmp_path, "sys.exit(7)"))
+    stream = SampleStream(CONFIG, sample_fields(TINY), pinned=False, command=a_worker(tmp_path, "sys.exit(7)"))
     with stream, pytest.raises(RoleCrashed, match="ended with 7"):
         stream.fill(lambda samples: None, blocks=1, on_wait=lambda: None)
 
@@ -187,14 +189,16 @@ def test_data_workers_that_draw_nothing_are_given_up(tmp_path: Path) -> None:
     def on_wait() -> None:
         time.now_s += TIMEOUT_S / 3
 
-    stream = SampleStream(CONFIG, pinned=False, command=command, clock=time.clock)
+    stream = SampleStream(CONFIG, sample_fields(TINY), pinned=False, command=command, clock=time.clock)
     with stream, pytest.raises(RoleCrashed, match="no screen came"):
         stream.fill(lambda samples: None, blocks=1, on_wait=on_wait)
 
 
 def test_the_real_data_workers_draw_what_the_pool_takes() -> None:
-    with SampleStream(replace(CONFIG, warm_start=replace(CONFIG.warm_start, processes=1)), pinned=False) as stream:
-        pool = SamplePool(TINY, 64, CPU)
+    with SampleStream(
+        replace(CONFIG, warm_start=replace(CONFIG.warm_start, processes=1)), sample_fields(TINY), pinned=False
+    ) as stream:
+        pool = SamplePool(sample_fields(TINY), 64, CPU)
         stream.fill(pool.put, blocks=1, on_wait=lambda: None)
     assert len(pool) == BLOCK
     samples = pool.draw(8, torch.Generator().manual_seed(0))
@@ -202,8 +206,8 @@ def test_the_real_data_workers_draw_what_the_pool_takes() -> None:
 
 
 def test_the_fields_of_a_block_are_its_own_memory() -> None:
-    block = torch.zeros(block_bytes(TINY, BLOCK), dtype=torch.uint8)
-    parts = fields_of(block, CONFIG)
+    block = torch.zeros(block_bytes(sample_fields(TINY), BLOCK), dtype=torch.uint8)
+    parts = fields_of(block, sample_fields(TINY))
     parts["name"][...] = 5
     assert int((block == 5).sum()) == parts["name"].numel()
     assert {name: tuple(part.shape) for name, part in parts.items()} == {

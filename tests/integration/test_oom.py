@@ -17,6 +17,7 @@ from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.tokens import Inputs
 from distrl.pretraining.cloning import BCTrainer
 from distrl.pretraining.grounding.losses import GroundingLoss, SamplePool
+from distrl.pretraining.grounding.samples import sample_fields
 from distrl.pretraining.grounding.training import pretrain_on_stream
 from distrl.rollout.batching import Batcher
 from distrl.types import Decision, Observation, Tap
@@ -95,4 +96,6 @@ def test_grounding_pretraining_that_runs_out_of_memory_names_its_batch() -> None
     source = FromMemory(some_samples())
     policy.network.state.register_hook(lambda _: run_out())
     with pytest.raises(OutOfMemory, match=r"try: --warm_start\.batch 2"):
-        pretrain_on_stream(loss, SamplePool(TINY, 64, torch.device("cpu")), source, warm, RecordingReporter())
+        pretrain_on_stream(
+            loss, SamplePool(sample_fields(TINY), 64, torch.device("cpu")), source, warm, RecordingReporter()
+        )

@@ -14,7 +14,7 @@ from torch import Tensor
 from distrl.pretraining.demonstrations import WorkerJob
 from distrl.pretraining.grounding.data_worker import annotated_screens
 from distrl.pretraining.grounding.queries import AnnotatedScreen
-from distrl.pretraining.grounding.samples import SampleWriter, block_bytes, sample_views
+from distrl.pretraining.grounding.samples import SampleWriter, block_bytes, sample_fields, sample_views
 from distrl.types import Value
 from support.pixels import TINY, pixel_config
 
@@ -32,14 +32,14 @@ def job(**changes: Value) -> WorkerJob:
 @cache
 def some_screens(count: int = 60, **changes: Value) -> tuple[AnnotatedScreen, ...]:
     """The first screens of such a worker."""
-    return tuple(islice(annotated_screens(job(**changes), Random(4)), count))
+    return tuple(islice(annotated_screens(job(**changes), Random(4), (TINY.picture_width, TINY.picture_height)), count))
 
 
 @cache
 def some_samples(count: int = 16) -> dict[str, Tensor]:
     """Screens as samples, field by field, for the smallest pixel policy."""
-    block = bytearray(block_bytes(TINY, count))
-    into, writer, row = sample_views(block, TINY, count), SampleWriter(TINY, Random(2)), 0
+    block = bytearray(block_bytes(sample_fields(TINY), count))
+    into, writer, row = sample_views(block, sample_fields(TINY), count), SampleWriter(TINY, Random(2)), 0
     for screen in some_screens(2 * count):
         row += row < count and writer.write(screen, into, row)
     assert row == count

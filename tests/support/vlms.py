@@ -32,7 +32,7 @@ from distrl.policies.base import FrameReader, PolicyContext
 from distrl.policies.dialects import dialect
 from distrl.policies.vlm.generation import Generate, generate
 from distrl.policies.vlm.policy import VlmPolicy
-from distrl.policies.vlm.prompt import ROLE
+from distrl.policies.vlm.prompt_text import ROLE
 from distrl.policies.vlm.screen_folder import VisionSize, make_screen_model, save_screen_model
 from distrl.types import Bounds, Observation, Past, Tap, UiElement
 

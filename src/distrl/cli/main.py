@@ -47,6 +47,7 @@ VERBS = {
     "compare": "two runs beside each other, and the settings in which they differ",
     "trace": "the timeline of a run for chrome://tracing or Perfetto",
     "sft": "supervised learning from the successful episodes of a run",
+    "ground": "make a vision-language model for screens out of a language model",
     "export": "the policy of a run as a folder for others, with a card",
     "status": "one screen about a live or finished run, the newest by default",
     "runs": "list the runs, show what one weighs, prune",

@@ -36,7 +36,9 @@ every_dialect = pytest.mark.parametrize("each", DIALECTS.values(), ids=list(DIAL
 def precision(each: Dialect, screen: Screen) -> float:
     """How far apart two neighbouring points of the format are, at most."""
     pixel = 1 / min(screen.width, screen.height)
-    return {"json": 1e-3, "aitw": 1e-4, "qwen3_vl": 1e-3, "ui_tars": 1e-3, "brief": 1e-3, "grid": 0.5 / 14}.get(each.name, pixel)
+    return {"json": 1e-3, "aitw": 1e-4, "qwen3_vl": 1e-3, "ui_tars": 1e-3, "brief": 1e-3, "grid": 0.5 / 14}.get(
+        each.name, pixel
+    )
 
 
 def same(one: Action, other: Action, within: float) -> bool:

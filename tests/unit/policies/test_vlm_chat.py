@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import TemplateError
-from torch import nn
 
 from distrl.policies.vlm.chat import Chat, ChatPrompt
-from distrl.policies.vlm.loading import Model
 
 SPECIAL = ("<|im_start|>", "<|im_end|>", "<|im_", "<image>")
 PROMPT = ChatPrompt(system="be brief", text="tap something", num_images=0)
@@ -40,8 +37,7 @@ class TinyTokenizer:
 
 
 def chat(tokenizer: TinyTokenizer, *, placeholder: str = "", folder: str = "/none") -> Chat:
-    model = Model(network=nn.Module(), config=SimpleNamespace(), tokenizer=tokenizer, takes_images=bool(placeholder))
-    return Chat(model, folder, placeholder)
+    return Chat(tokenizer, folder, placeholder)
 
 
 def joined(messages: Messages) -> str:

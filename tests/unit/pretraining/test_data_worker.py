@@ -13,7 +13,7 @@ from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.world import content, setup_of
 from distrl.pretraining.demonstrations import demonstration_tasks
 from distrl.pretraining.grounding.data_worker import BLOCK, annotated_screens, blocks, hidden_below_or_above
-from distrl.pretraining.grounding.samples import block_bytes
+from distrl.pretraining.grounding.samples import block_bytes, sample_fields
 from distrl.tasks.sim.oracle import SCROLL_DOWN, SCROLL_UP, play_oracle
 from distrl.tasks.sim.templates import split_of
 from distrl.types import Finish
@@ -24,7 +24,7 @@ from support.pixels import TINY
 def test_blocks_have_one_size_and_a_data_worker_draws_the_same_again() -> None:
     first, again = (list(map(bytes, islice(blocks(job()), 2))) for _ in range(2))
     assert first == again
-    assert {len(block) for block in first} == {block_bytes(TINY, BLOCK)}
+    assert {len(block) for block in first} == {block_bytes(sample_fields(TINY), BLOCK)}
     assert first[0] != first[1]
 
 
@@ -40,7 +40,9 @@ def test_the_share_of_phones_under_other_names_is_what_was_asked_for_and_no_text
     own = {task.instruction for task in demonstration_tasks(job().config)}
 
     def renamed(share: float) -> float:
-        drawn = list(islice(annotated_screens(job(warm_start__grounding__rename_share=share), Random(1)), 120))
+        drawn = list(
+            islice(annotated_screens(job(warm_start__grounding__rename_share=share), Random(1), (64, 128)), 120)
+        )
         assert all(split_of(screen.observation.instruction) == "train" for screen in drawn)
         return sum(screen.observation.instruction not in own for screen in drawn) / len(drawn)
 

@@ -31,7 +31,7 @@ def numbered(start: int, count: int) -> dict[str, Tensor]:
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=8), st.integers(5, 9))
 @settings(deadline=None, max_examples=25)
 def test_a_pool_holds_exactly_the_newest_samples(blocks: list[int], capacity: int) -> None:
-    pool = SamplePool(TINY, capacity, CPU)
+    pool = SamplePool(sample_fields(TINY), capacity, CPU)
     start = 0
     for count in blocks:
         pool.put(numbered(start, count))

@@ -31,7 +31,7 @@ WIDE = PixelConfig(text_bytes=64)
 
 def made(screen: AnnotatedScreen, config: PixelConfig = WIDE) -> Views | None:
     """The sample of one screen, in the second row of a block full of leftovers."""
-    block = bytearray(b"\x77") * block_bytes(config, 2)
+    block = bytearray(b"\x77") * block_bytes(sample_fields(config), 2)
     into = sample_views(block, config, 2)
     done = SampleWriter(config, Random(0)).write(screen, into, 1)
     assert all((field[0].view(np.uint8) == 0x77).all() for field in into.values())
@@ -47,8 +47,8 @@ def large_screens() -> tuple[AnnotatedScreen, ...]:
 
 
 def test_the_fields_fill_a_block_to_its_last_byte_without_overlapping() -> None:
-    block = bytearray(block_bytes(TINY, 3))
-    for number, field in enumerate(sample_views(block, TINY, 3).values(), 1):
+    block = bytearray(block_bytes(sample_fields(TINY), 3))
+    for number, field in enumerate(sample_views(block, sample_fields(TINY), 3).values(), 1):
         assert not field.view(np.uint8).any()
         field.view(np.uint8)[...] = number
     assert 0 not in block

@@ -15,7 +15,7 @@ from torch import Tensor
 from distrl.config.schema import VlmConfig
 from distrl.policies.dialects import dialect
 from distrl.policies.vlm.adapters import add_adapters
-from distrl.policies.vlm.prompt import ROLE
+from distrl.policies.vlm.prompt_text import ROLE
 
 GRID = (52, 26)
 """Patches of 14 pixels, down and across, of a 728x364 image."""

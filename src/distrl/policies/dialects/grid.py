@@ -64,7 +64,9 @@ class GridDialect:
 
 def square_at(point: Point) -> str:
     """The square under a point of the screen: its row and column."""
-    column, row = (min(int(share * len(names)), len(names) - 1) for share, names in zip(point, (COLUMNS, ROWS), strict=True))
+    column, row = (
+        min(int(share * len(names)), len(names) - 1) for share, names in zip(point, (COLUMNS, ROWS), strict=True)
+    )
     return f"{ROWS[row]} {COLUMNS[column]}"
 
 

@@ -199,14 +199,14 @@ def _init_weights(module: nn.Module) -> None:
         nn.init.zeros_(module.bias)
 
 
-def compile_layers(network: PixelNetwork) -> None:
+def compile_layers(network: nn.Module) -> None:
     """Let torch compile the layers, which are most of the work: one function for all of them, once for each shape."""
     for block in network.modules():
         if isinstance(block, Block):
             block.compile(dynamic=False)
 
 
-def uncompile_layers(network: PixelNetwork) -> None:
+def uncompile_layers(network: nn.Module) -> None:
     """Undo `compile_layers`: compiled layers are made for one batch size."""
     for block in network.modules():
         if isinstance(block, Block):

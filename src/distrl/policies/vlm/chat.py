@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 from jinja2 import TemplateError
 
-from distrl.policies.vlm.loading import Model
-
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 """What a template raises for messages in a format that it does not take."""
 _SYSTEM, _USER = "what to do", "what is seen"
@@ -44,11 +42,11 @@ class _MessageFormat(msgspec.Struct, frozen=True):
 class Chat:
     """Renders the prompts of one model."""
 
-    def __init__(self, model: Model, folder: str, placeholder: str) -> None:
-        self._tokenizer, self._placeholder = model.tokenizer, placeholder
-        self._folder, self._template = folder, _own_template(model.tokenizer) or _legacy_template(Path(folder))
+    def __init__(self, tokenizer: Any, folder: str, placeholder: str) -> None:
+        self._tokenizer, self._placeholder = tokenizer, placeholder
+        self._folder, self._template = folder, _own_template(tokenizer) or _legacy_template(Path(folder))
         self._format = self._find_format() if self._template else None
-        self._control = _any_of(model.tokenizer.get_added_vocab())
+        self._control = _any_of(tokenizer.get_added_vocab())
 
     @property
     def plain(self) -> bool:

@@ -57,7 +57,7 @@ class VlmPolicy:
         self.tokenizer, self.dialect, self.native_dtype = model.tokenizer, dialect(config.dialect), model.config.dtype
         self.vocabulary = vocabulary_of(model)
         self._processor, self._image_cache = make_image_processor(model, config), ImageCache(context.frames)
-        self.chat = Chat(model, config.path, self._processor.placeholder if self._processor else "")
+        self.chat = Chat(self.tokenizer, config.path, self._processor.placeholder if self._processor else "")
         self._prompter = Prompter(config, self.dialect, self.chat, self._processor, self._image_cache)
         self._text_cache = TextCache[Encoded](
             lambda items: tokenize(self.tokenizer, [self.prompt(one) for one in items])

@@ -10,10 +10,9 @@ from distrl.policies.dialects.base import Dialect, Screen
 from distrl.policies.vlm.caches import ImageCache
 from distrl.policies.vlm.chat import Chat, ChatPrompt
 from distrl.policies.vlm.image_processor import ImageProcessor
-from distrl.policies.vlm.prompt_text import PromptWriter
+from distrl.policies.vlm.prompt_text import PromptWriter, system_message
 from distrl.types import Observation
 
-ROLE = "You operate a phone by its touchscreen. Do the task, one action at a time; say so when it is done."
 NO_IMAGE_SIZE = (1000, 2000)
 """Width and height that dialects with pixels count in where the model gets no screenshot."""
 
@@ -23,11 +22,6 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     images: tuple[str, ...] = ()
-
-
-def system_message(dialect: Dialect) -> str:
-    """What every prompt begins with: the role, and the actions of the dialect."""
-    return f"{ROLE}\n\n{dialect.explain()}"
 
 
 class Prompter:

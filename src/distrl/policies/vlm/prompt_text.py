@@ -16,11 +16,17 @@ from distrl.config.schema import VlmConfig
 from distrl.policies.dialects.base import Dialect, Screen
 from distrl.types import Action, Finish, Observation, Past, Tap, TypeText, UiElement, Unparsed
 
+ROLE = "You operate a phone by its touchscreen. Do the task, one action at a time; say so when it is done."
 MAX_ELEMENTS = 50
 LONGEST_TASK = 1000
 LONGEST_TEXT = 80
 LONGEST_ACTION = 200
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+def system_message(dialect: Dialect) -> str:
+    """What every prompt begins with: the role, and the actions of the dialect."""
+    return f"{ROLE}\n\n{dialect.explain()}"
 
 
 class PromptWriter:

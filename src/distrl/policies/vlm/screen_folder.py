@@ -8,6 +8,7 @@ that no embedding is added.
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,17 @@ import torch
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
+from distrl.policies import weights as weights_file
 from distrl.policies.dialects.grid import COLUMNS, ROWS
-from distrl.policies.vlm.folder import check_folder
+from distrl.policies.vlm.folder import VLM_FIX, check_folder
 from distrl.policies.vlm.loading import load_model
+from distrl.policies.vlm.prompt_tokens import image_token_id
 
-IMAGE_TOKEN = "<image>"
-"""Stands for images where the tokenizer knows it."""
+PATCHES_PER_TOKEN = 2
+"""Squares beside each other that become one token of the language model."""
+VISION_FILE = "vision.safetensors"
+"""What of the encoder has learnt to read, without what leads into the language model."""
+READING_PARTS = ("stem.", "norm_stem.", "row.", "column.", "layers.")
 
 
 class VisionSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +37,56 @@ class VisionSize(msgspec.Struct, frozen=True, kw_only=True):
     layers: int = 6
     strides: tuple[int, ...] = (2, 2, 2, 3)
 
+    @property
+    def square(self) -> int:
+        """Side of a square in pixels."""
+        return prod(self.strides)
+
+
+def make_encoder(language: Path, size: VisionSize, *, seed: int) -> Any:
+    """A vision encoder with random weights for the language model of a folder, of which config.json is enough."""
+    from distrl.policies.vlm.screen_model import ScreenEncoder, ScreenVisionConfig, init_weights
+
+    try:
+        out = json.loads((language / "config.json").read_text(encoding="utf-8"))["hidden_size"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"{language} has no config.json with a hidden_size", expected="the folder of a Llama", fix=VLM_FIX
+        ) from error
+    torch.manual_seed(seed)
+    config = ScreenVisionConfig(width=size.width, layers=size.layers, strides=size.strides)
+    encoder = ScreenEncoder(config, out)
+    encoder.apply(init_weights)
+    return encoder
+
+
+def save_vision(encoder: Any, folder: Path) -> None:
+    """Keep what an encoder has learnt to read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / VISION_FILE).write_bytes(weights_file.dump(_reading_parts(encoder)))
+
+
+def load_vision(encoder: Any, folder: Path) -> bool:
+    """Give an encoder what one has learnt to read; False where the folder holds none."""
+    file = folder / VISION_FILE
+    if not file.is_file():
+        return False
+    expected = "a vision encoder of the size that is asked for"
+    weights_file.restore(_reading_parts(encoder), file.read_bytes(), source=str(file), expected=expected)
+    return True
+
+
+def _reading_parts(encoder: Any) -> dict[str, torch.Tensor]:
+    return {name: part for name, part in encoder.state_dict().items() if name.startswith(READING_PARTS)}
+
 
 def make_screen_model(language: Path, size: VisionSize, *, seed: int) -> tuple[Any, Any]:
     """The untrained model around the language model of a folder, in float32, and its tokenizer."""
-    from distrl.policies.vlm.screen_model import ScreenLlamaConfig, ScreenLlamaForConditionalGeneration, ScreenVisionConfig
+    from distrl.policies.vlm.screen_model import (
+        ScreenLlamaConfig,
+        ScreenLlamaForConditionalGeneration,
+        ScreenVisionConfig,
+    )
 
     check_folder(str(language))
     loaded = load_model(VlmConfig(path=str(language), pictures=False, dtype="float32"), torch.device("cpu"))
@@ -57,22 +109,6 @@ def make_screen_model(language: Path, size: VisionSize, *, seed: int) -> tuple[A
     model.generation_config.eos_token_id = loaded.tokenizer.eos_token_id
     _name_places(model, loaded.tokenizer)
     return model.float(), loaded.tokenizer
-
-
-def image_token_id(tokenizer: Any) -> int:
-    """The token that stands for images: `IMAGE_TOKEN`, or the last special token that prompts do without."""
-    known = tokenizer.get_added_vocab()
-    ids: int | None = known.get(IMAGE_TOKEN)
-    used = set(tokenizer.convert_ids_to_tokens(tokenizer("<|im_start|>", add_special_tokens=False)["input_ids"]))
-    used |= {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token}
-    free = [number for name, number in sorted(known.items(), key=lambda pair: pair[1]) if name not in used]
-    if ids is None and not free:
-        raise ConfigError(
-            "the tokenizer has no special token to spare, which could stand for images",
-            expected=f"{IMAGE_TOKEN}, or an added token that prompts do not use",
-            fix="another language model, or add one to its tokenizer",
-        )
-    return ids if ids is not None else free[-1]
 
 
 @torch.no_grad()

@@ -30,6 +30,8 @@ from distrl.policies.pixel.network import Block, GroupNorm, LayerNorm
 
 MOST_PLACES = 64
 """Rows and columns of squares that have a position, at most."""
+PATCHES_PER_TOKEN = 2
+"""Neighbours that become one token of the language model."""
 
 
 class ScreenVisionConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -37,11 +39,12 @@ class ScreenVisionConfig(PreTrainedConfig):  # type: ignore[misc]
 
     model_type = "screen_vision"
 
-    def __init__(self, *, width: int = 512, layers: int = 6, strides: tuple[int, ...] = (2, 2, 2, 3), **rest: Any) -> None:
+    def __init__(
+        self, *, width: int = 512, layers: int = 6, strides: tuple[int, ...] = (2, 2, 2, 3), **rest: Any
+    ) -> None:
         super().__init__(**rest)
         self.width, self.layers, self.strides = width, layers, list(strides)
-        self.patches_per_token = 2
-        """Neighbours that become one token of the language model."""
+        self.patches_per_token = PATCHES_PER_TOKEN
 
     @property
     def square(self) -> int:
@@ -55,7 +58,9 @@ class ScreenLlamaConfig(PreTrainedConfig):  # type: ignore[misc]
     model_type = "screen_llama"
     sub_configs: ClassVar[dict[str, Any]] = {"text_config": LlamaConfig, "vision_config": ScreenVisionConfig}
 
-    def __init__(self, *, text_config: Any = None, vision_config: Any = None, image_token_id: int = 0, **rest: Any) -> None:
+    def __init__(
+        self, *, text_config: Any = None, vision_config: Any = None, image_token_id: int = 0, **rest: Any
+    ) -> None:
         self.text_config = _config(LlamaConfig, text_config)
         self.vision_config = _config(ScreenVisionConfig, vision_config)
         self.image_token_id = image_token_id
@@ -133,6 +138,19 @@ class ScreenEncoder(nn.Module):
         return split.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(-1, 3, rows * side, columns * side)
 
 
+@torch.no_grad()
+def init_weights(module: Any) -> None:
+    """First weights: small and normal, and such that a convolution keeps the size of its input."""
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+    elif isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    elif isinstance(module, nn.GroupNorm | nn.LayerNorm) or type(module).__name__.endswith("RMSNorm"):
+        nn.init.ones_(module.weight)
+    if getattr(module, "bias", None) is not None:
+        nn.init.zeros_(module.bias)
+
+
 class ScreenLlamaPreTrained(PreTrainedModel):  # type: ignore[misc]
     """What both classes below are."""
 
@@ -145,15 +163,7 @@ class ScreenLlamaPreTrained(PreTrainedModel):  # type: ignore[misc]
     _supports_attention_backend = True
 
     def _init_weights(self, module: nn.Module) -> None:
-        """First weights: small and normal, and such that a convolution keeps the size of its input."""
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-        elif isinstance(module, nn.Linear | nn.Embedding):
-            nn.init.normal_(module.weight, std=0.02)
-        elif isinstance(module, nn.GroupNorm | nn.LayerNorm) or type(module).__name__.endswith("RMSNorm"):
-            nn.init.ones_(module.weight)  # type: ignore[arg-type]
-        if getattr(module, "bias", None) is not None:
-            nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        init_weights(module)
 
 
 class ScreenLlamaModel(ScreenLlamaPreTrained):
@@ -174,13 +184,17 @@ class ScreenLlamaModel(ScreenLlamaPreTrained):
         """Of the language model."""
         self.language_model.embed_tokens = value
 
-    def get_image_features(self, pixel_values: Tensor, image_grid_thw: Tensor, **_rest: Any) -> BaseModelOutputWithPooling:
+    def get_image_features(
+        self, pixel_values: Tensor, image_grid_thw: Tensor, **_rest: Any
+    ) -> BaseModelOutputWithPooling:
         """The embeddings of each image, one tensor for each, as `pooler_output`."""
         found, at = list[Tensor](), 0
         grids = [(int(rows), int(columns)) for _, rows, columns in image_grid_thw.tolist()]
         while len(found) < len(grids):  # images of one size that follow each other go through together
             rows, columns = grids[len(found)]
-            alike = next((n for n, grid in enumerate(grids[len(found) :]) if grid != (rows, columns)), len(grids) - len(found))
+            alike = next(
+                (n for n, grid in enumerate(grids[len(found) :]) if grid != (rows, columns)), len(grids) - len(found)
+            )
             part = pixel_values[at : at + alike * rows * columns].to(self.visual.up.weight.dtype)
             found += self.visual(self.visual.pictures(part, rows, columns)).unbind(0)
             at += len(part)
@@ -198,7 +212,9 @@ class ScreenLlamaModel(ScreenLlamaPreTrained):
         if inputs_embeds is None:
             inputs_embeds = self.get_input_embeddings()(input_ids)
         here_BL = None if input_ids is None else input_ids == self.config.image_token_id
-        if pixel_values is not None and here_BL is not None and bool(here_BL.any()):  # not after the first step of `generate`
+        if (
+            pixel_values is not None and here_BL is not None and bool(here_BL.any())
+        ):  # not after the first step of `generate`
             assert image_grid_thw is not None
             features = torch.cat(self.get_image_features(pixel_values, image_grid_thw).pooler_output)
             inputs_embeds = inputs_embeds.masked_scatter(here_BL[..., None], features.to(inputs_embeds.dtype))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -30,7 +30,7 @@ from distrl.pretraining.demonstrations import (
     with_perturbation_seed,
 )
 from distrl.pretraining.grounding.queries import AnnotatedScreen, Names
-from distrl.pretraining.grounding.samples import SampleWriter, block_bytes, sample_views
+from distrl.pretraining.grounding.samples import Fields, SampleWriter, Views, block_bytes, sample_fields, sample_views
 from distrl.tasks.sim.oracle import SCROLL_DOWN, SCROLL_UP
 from distrl.tasks.sim.renaming import under_other_names
 from distrl.types import Swipe, Task
@@ -40,37 +40,50 @@ BLOCK = 32
 
 
 def blocks(job: WorkerJob) -> Iterator[bytearray]:
-    """Block after block; a block is overwritten once the next one is asked for."""
+    """Blocks of the pixel policy's samples."""
     pixel, random = job.config.policy.pixel, Random(f"sheets {job.config.run.seed} {job.number}")
-    writer, block = SampleWriter(pixel, random), bytearray(block_bytes(pixel, BLOCK))
-    into, filled = sample_views(block, pixel, BLOCK), 0
-    for screen in annotated_screens(job, random):
+    size = (pixel.picture_width, pixel.picture_height)
+    return filled_blocks(SampleWriter(pixel, random), sample_fields(pixel), annotated_screens(job, random, size))
+
+
+class Writer(Protocol):
+    """Writes screens as samples."""
+
+    def write(self, screen: AnnotatedScreen, into: Views, row: int) -> bool:
+        """Write a screen into a row of a block; False, with the row unusable, where it makes no sample."""
+
+
+def filled_blocks(writer: Writer, fields: Fields, screens: Iterable[AnnotatedScreen]) -> Iterator[bytearray]:
+    """Block after block of samples; a block is overwritten once the next one is asked for."""
+    block = bytearray(block_bytes(fields, BLOCK))
+    into, filled = sample_views(block, fields, BLOCK), 0
+    for screen in screens:
         filled += writer.write(screen, into, filled)
         if filled == BLOCK:
             yield block
             filled = 0
 
 
-def annotated_screens(job: WorkerJob, random: Random) -> Iterator[AnnotatedScreen]:
-    """This worker's tasks again and again, each time on another phone."""
+def annotated_screens(job: WorkerJob, random: Random, size: tuple[int, int]) -> Iterator[AnnotatedScreen]:
+    """This worker's tasks again and again, each time on another phone; text is located on an image of width and height `size`."""
     tasks, turn = demonstration_tasks(job.config)[job.number :: job.num], 0
     while tasks:
         for task in random.sample(tasks, len(tasks)):
             if random.random() < job.config.warm_start.grounding.rename_share:
                 # From one pool of words: to draw a word for the first time takes long.
                 task = under_other_names(task, lambda: draw_number(random, job.number))
-            yield from _screens(with_perturbation_seed(task, turn), job.config)
+            yield from _screens(with_perturbation_seed(task, turn), job.config, size)
         turn += 1
 
 
-def _screens(task: Task, config: Config) -> Iterator[AnnotatedScreen]:
+def _screens(task: Task, config: Config, size: tuple[int, int]) -> Iterator[AnnotatedScreen]:
     played = play_successfully(task, config.devices.sim.perturbations)
     if played is None:
         return
     width_px = config.devices.sim.screenshot_width
     observations = observations_of(played, task, history=config.rollout.history, width_px=width_px)
     for state, action, seen in zip(played.states, played.actions, observations, strict=False):
-        frame, written = _render(state, config)
+        frame, written = _render(state, config, size)
         hidden, towards = hidden_below_or_above(show(state))
         yield AnnotatedScreen(
             observation=seen, action=action, frame=frame, written=written, hidden=hidden, towards=towards
@@ -88,25 +101,24 @@ def hidden_below_or_above(screen: Screen) -> tuple[tuple[Names, ...], Swipe]:
     return tuple(filter(None, names)), SCROLL_DOWN if below else SCROLL_UP
 
 
-def _render(state: PhoneState, config: Config) -> tuple[bytes, tuple[Written, ...]]:
-    """The screenshot that a phone of the run would send, and its text in pixels of the policy's input image."""
+def _render(state: PhoneState, config: Config, size: tuple[int, int]) -> tuple[bytes, tuple[Written, ...]]:
+    """The screenshot that a phone of the run would send, and its text in pixels of the policy's input image, which has this size."""
     written = list[Written]()
     width = config.devices.sim.screenshot_width
     image = render.draw(state, width / WIDTH, written)
-    size, seen = config.policy.pixel, config.policy.pixel.picture_width / width
-    high = size.picture_height / image.height
+    seen, high = size[0] / width, size[1] / image.height
     lines = tuple(
         Written(line.text, line.middle * high, tuple(place * seen for place in line.letters)) for line in written
     )
     return render.encode_jpeg(image), lines
 
 
-def main() -> int:
+def main(draw: Callable[[WorkerJob], Iterator[bytearray]] = blocks) -> int:
     """Draw until the reader is gone."""
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=WorkerJob)
     output: BinaryIO = open(sys.stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115
     try:
-        for block in blocks(job):
+        for block in draw(job):
             _write(output, memoryview(block))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

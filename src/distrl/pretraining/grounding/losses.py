@@ -16,33 +16,28 @@ from collections.abc import Callable, Mapping
 import msgspec
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from distrl.config.schema import GroundingConfig, PixelConfig
 from distrl.policies.distribution import ActionDistribution
 from distrl.policies.pixel.batches import Batch
 from distrl.policies.pixel.features import TINT
 from distrl.policies.pixel.grammar import KINDS, POINTING
-from distrl.policies.pixel.network import Logits, PixelNetwork
-from distrl.pretraining.grounding.samples import ALPHABET, NAME_LETTERS, SQUARE_LETTERS, sample_fields
+from distrl.policies.pixel.network import Logits, PixelNetwork, compile_layers, uncompile_layers
+from distrl.pretraining.grounding.ocr import OcrHeads
+from distrl.pretraining.grounding.samples import Fields
+from distrl.pretraining.grounding.stream import torch_type
 
-NAMED_SQUARES = 160
-"""Squares of an image whose names are predicted, at most: those that have one come first."""
-BLANK_WEIGHT = 0.1
-"""Of squares without letters among the letters: most squares are blank, and that is soon learnt."""
 CERTAIN = math.log(0.5)
-IGNORED = -100
-"""Label that counts in no loss."""
 
 
 class SamplePool:
     """The newest samples on a device, in a ring buffer; batches are drawn from all of them."""
 
-    def __init__(self, config: PixelConfig, capacity: int, device: torch.device) -> None:
+    def __init__(self, fields: Fields, capacity: int, device: torch.device) -> None:
         self.capacity, self.device = capacity, device
         self._memory = {
-            name: torch.empty(capacity, *shape, dtype=_torch_type(str(dtype)), device=device)
-            for name, (dtype, shape) in sample_fields(config).items()
+            name: torch.empty(capacity, *shape, dtype=torch_type(dtype), device=device)
+            for name, (dtype, shape) in fields.items()
         }
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.taken = 0
@@ -79,15 +74,6 @@ class SamplePool:
         return {name: memory[rows] for name, memory in self._memory.items()}
 
 
-class OcrHeads(nn.Module):
-    """Predict letters and names from the vectors of squares."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.letters = nn.Linear(width, SQUARE_LETTERS * ALPHABET)
-        self.names = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, NAME_LETTERS * ALPHABET))
-
-
 class LossTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The loss on one batch and its terms, as tensors on the device."""
 
@@ -109,6 +95,19 @@ class GroundingLoss:
         """What is trained: the network, and the OCR heads, which are dropped afterwards."""
         return [*self.network.parameters(), *self.heads.parameters()]
 
+    @property
+    def queries(self) -> int:
+        """Queries about each screen."""
+        return self._config.queries
+
+    def compile(self) -> None:
+        """Let torch compile the layers."""
+        compile_layers(self.network)
+
+    def uncompile(self) -> None:
+        """Undo that."""
+        uncompile_layers(self.network)
+
     def compute(self, samples: Mapping[str, Tensor], *, measured: bool = False) -> LossTerms:
         """The loss on these samples; with `measured`, also the shares that were predicted right."""
         parts = self._terms(samples, measured=measured)
@@ -129,7 +128,7 @@ class GroundingLoss:
             "pointing": -(logp_BK * real_BK)[:, 1:].sum() / real_BK[:, 1:].sum().clamp(min=1),
         }
         if self._config.reading_weight:
-            parts |= self._ocr(seen_BSD, squares_BSD, samples, measured=measured)
+            parts |= self.heads.terms(seen_BSD, squares_BSD, samples, self.generator, measured=measured)
         else:
             parts |= {"letters": torch.zeros_like(parts["step"]), "names": torch.zeros_like(parts["step"])}
         if measured:
@@ -182,45 +181,6 @@ class GroundingLoss:
         )
         return batch, samples["choice"][rows_B1, which_BK].flatten(0, 1).long()
 
-    def _ocr(
-        self, seen_BSD: Tensor, squares_BSD: Tensor, samples: Mapping[str, Tensor], *, measured: bool
-    ) -> dict[str, Tensor]:
-        with torch.autocast("cuda" if seen_BSD.is_cuda else "cpu", torch.bfloat16, enabled=seen_BSD.is_cuda):
-            letter_logits = self.heads.letters(seen_BSD).unflatten(-1, (SQUARE_LETTERS, ALPHABET))
-            at_BR, label_BRX = _named_squares(samples, self.generator)
-            picked_BRD = squares_BSD.gather(1, at_BR[..., None].expand(-1, -1, squares_BSD.shape[-1]))
-            name_logits = self.heads.names(picked_BRD).unflatten(-1, (NAME_LETTERS, ALPHABET))
-        label_BSW = samples["letter"].long()
-        weight_BSW = torch.where((label_BSW > 0).any(-1, keepdim=True), 1.0, BLANK_WEIGHT).expand(label_BSW.shape)
-        letter_loss = F.cross_entropy(letter_logits.float().flatten(0, 2), label_BSW.flatten(), reduction="none")
-        name_loss = F.cross_entropy(name_logits.float().flatten(0, 2), label_BRX.flatten(), ignore_index=IGNORED)
-        parts = {
-            "letters": (letter_loss * weight_BSW.flatten()).sum() / weight_BSW.sum(),
-            "names": name_loss,
-        }
-        if measured:
-            right_BSW, there_BSW = letter_logits.argmax(-1) == label_BSW, label_BSW > 0
-            parts["letters_known"] = (right_BSW & there_BSW).sum() / there_BSW.sum().clamp(min=1)
-            right_BR = ((name_logits.argmax(-1) == label_BRX) | (label_BRX == IGNORED)).all(-1)
-            real_BR = (label_BRX != IGNORED).any(-1)
-            parts["names_known"] = (right_BR & real_BR).sum() / real_BR.sum().clamp(min=1)
-        return parts
-
-
-def _named_squares(samples: Mapping[str, Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Squares of each image that have a name, drawn at random, and the letters of these names.
-
-    After a name's end one empty letter is to be predicted, and nothing after that.
-    """
-    name_at_BS = samples["name_at"].long()
-    chance_BS = torch.rand(name_at_BS.shape, device=name_at_BS.device, generator=generator)
-    at_BR = (chance_BS + (name_at_BS > 0)).topk(min(NAMED_SQUARES, name_at_BS.shape[1]), dim=1).indices
-    number_BR = name_at_BS.gather(1, at_BR)
-    name_BRX = samples["name"].long().gather(1, number_BR[..., None].expand(-1, -1, NAME_LETTERS))
-    over_BRX = F.pad(name_BRX == 0, (1, 0))[..., :-1]
-    hidden_BRX = over_BRX | (number_BR == 0)[..., None]
-    return at_BR, name_BRX.masked_fill(hidden_BRX, IGNORED)
-
 
 def _distribution(logits: Logits) -> ActionDistribution:
     return ActionDistribution(logits.kind_BK, logits.square_BHS, logits.span_BII)
@@ -250,7 +210,3 @@ def _shares_right(
 
 def _share(right: Tensor, of: Tensor) -> Tensor:
     return (right & of).sum() / of.sum().clamp(min=1)
-
-
-def _torch_type(name: str) -> torch.dtype:
-    return {"uint8": torch.uint8, "int16": torch.int16}[name]

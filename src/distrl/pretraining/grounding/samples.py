@@ -8,7 +8,7 @@ X letters of a name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from random import Random
 
@@ -30,11 +30,13 @@ MAX_NAMES = 48
 ALPHABET = 96
 """Printable ASCII, after 0 for no letter."""
 Views = dict[str, NDArray[np.generic]]
+Fields = Mapping[str, tuple[np.dtype[np.generic], tuple[int, ...]]]
+"""Type and shape of the fields of one sample, by name."""
 
 
-def sample_fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
-    """Type and shape of the fields of one sample, by name."""
-    squares, size = grid_of(config).num_squares, (config.picture_height, config.picture_width, 3)
+def sample_fields(config: PixelConfig) -> Fields:
+    """What the pixel policy's samples are made of."""
+    size = (config.picture_height, config.picture_width, 3)
     small, wide = np.dtype(np.uint8), np.dtype(np.int16)
     return {
         "picture": (small, size),
@@ -43,6 +45,14 @@ def sample_fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], 
         "past": (wide, (PAST, PAST_COLUMNS)),
         "choice": (wide, (MAX_QUERIES, 3)),
         "num_queries": (small, (1,)),
+        **label_fields(grid_of(config).num_squares),
+    }
+
+
+def label_fields(squares: int) -> Fields:
+    """What is known about each square of a screen."""
+    small = np.dtype(np.uint8)
+    return {
         "letter": (small, (squares, SQUARE_LETTERS)),
         "element": (small, (squares,)),
         "name_at": (small, (squares,)),
@@ -50,15 +60,15 @@ def sample_fields(config: PixelConfig) -> dict[str, tuple[np.dtype[np.generic], 
     }
 
 
-def block_bytes(config: PixelConfig, num: int) -> int:
+def block_bytes(fields: Fields, num: int) -> int:
     """Size of a block of `num` samples."""
-    return sum(num * dtype.itemsize * int(np.prod(shape)) for dtype, shape in sample_fields(config).values())
+    return sum(num * dtype.itemsize * int(np.prod(shape)) for dtype, shape in fields.values())
 
 
-def sample_views(block: bytearray | memoryview, config: PixelConfig, num: int) -> Views:
+def sample_views(block: bytearray | memoryview, fields: Fields, num: int) -> Views:
     """The fields of a block, `[sample, ...]`, in its own memory."""
     found, start = Views(), 0
-    for name, (dtype, shape) in sample_fields(config).items():
+    for name, (dtype, shape) in fields.items():
         count = num * int(np.prod(shape))
         found[name] = np.frombuffer(block, dtype, count, start).reshape(num, *shape)
         start += count * dtype.itemsize
@@ -102,8 +112,8 @@ class SampleWriter:
         return to_choice(action, seen, self._grid, words)
 
 
-def write_labels(screen: AnnotatedScreen, grid: Grid, into: Views, row: int) -> None:
-    """Write the labels of each square: the letters on it, the element that covers it, and its name.
+def write_labels(screen: AnnotatedScreen, grid: Grid, into: Views, row: int, *, side: int = SQUARE) -> None:
+    """Write the labels of each square: the letters on it, the element that covers it, and its name; squares have `side` pixels.
 
     The name of a square is the line of text that crosses it, else the name of its element: an icon has one too.
     """
@@ -125,7 +135,7 @@ def write_labels(screen: AnnotatedScreen, grid: Grid, into: Views, row: int) -> 
             at = covered(found, grid)
             element_RC[at], name_at_RC[at] = number, number_of(called[0])
     for line in screen.written:
-        squares = _squares_of(line, grid)
+        squares = squares_of(line, grid, side)
         # Where two lines share squares, the first keeps them: titles are drawn before what stands below them.
         if squares and not letter[next(iter(squares)), 0]:
             name_at[list(squares)] = number_of(line.text)
@@ -140,13 +150,13 @@ def covered(element: UiElement, grid: Grid) -> tuple[slice, slice]:
     return rows, slice(round(bounds.left * grid.columns), round(bounds.right * grid.columns))
 
 
-def _squares_of(line: Written, grid: Grid) -> dict[int, list[int]]:
+def squares_of(line: Written, grid: Grid, side: int) -> dict[int, list[int]]:
     """The letters of a line by the squares that their middles lie on, from left to right."""
-    row, found = int(line.middle // SQUARE), dict[int, list[int]]()
+    row, found = int(line.middle // side), dict[int, list[int]]()
     if not 0 <= row < grid.rows:
         return found
     for text, x in zip(line.text, line.letters, strict=False):
-        column = int(x // SQUARE)
+        column = int(x // side)
         if text == " " or not 0 <= column < grid.columns:
             continue
         letters = found.setdefault(row * grid.columns + column, [])

@@ -24,7 +24,7 @@ from torch import Tensor
 from distrl.config.schema import Config
 from distrl.errors import RoleCrashed
 from distrl.pretraining.grounding.data_worker import BLOCK
-from distrl.pretraining.grounding.samples import block_bytes, sample_fields
+from distrl.pretraining.grounding.samples import Fields, block_bytes
 from distrl.pretraining.stream import DataWorkers
 
 AHEAD = 3
@@ -43,14 +43,15 @@ class SampleStream:
     def __init__(
         self,
         config: Config,
+        fields: Fields,
         *,
         pinned: bool,
         clock: Callable[[], float] = time.monotonic,
         command: tuple[str, ...] = COMMAND,
     ) -> None:
-        self._config, self._clock, self._pinned = config, clock, pinned
+        self._fields, self._clock, self._pinned = fields, clock, pinned
         self._workers = DataWorkers(config, command, "screens")
-        self._size = block_bytes(config.policy.pixel, BLOCK)
+        self._size = block_bytes(self._fields, BLOCK)
         self._full: queue.Queue[Tensor | int] = queue.Queue()
         self._free: queue.Queue[Tensor] = queue.Queue()
         self._closed = False
@@ -77,7 +78,7 @@ class SampleStream:
                 return done
             if isinstance(block, int):
                 raise self._workers.crash(block)
-            give(fields_of(block, self._config))
+            give(fields_of(block, self._fields))
             self._free.put(block)
         return most
 
@@ -114,15 +115,19 @@ class SampleStream:
             self._full.put(number)
 
 
-def fields_of(block: Tensor, config: Config) -> dict[str, Tensor]:
+def fields_of(block: Tensor, fields: Fields) -> dict[str, Tensor]:
     """The fields of a block as tensors in its own memory."""
     found, start = dict[str, Tensor](), 0
-    for name, (dtype, shape) in sample_fields(config.policy.pixel).items():
+    for name, (dtype, shape) in fields.items():
         size = BLOCK * dtype.itemsize * int(np.prod(shape))
-        kind = torch.uint8 if dtype.itemsize == 1 else torch.int16
-        found[name] = block[start : start + size].view(kind).view(BLOCK, *shape)
+        found[name] = block[start : start + size].view(torch_type(dtype)).view(BLOCK, *shape)
         start += size
     return found
+
+
+def torch_type(dtype: np.dtype[np.generic]) -> torch.dtype:
+    """The same numbers in torch."""
+    return {"uint8": torch.uint8, "int16": torch.int16, "int32": torch.int32}[str(dtype)]
 
 
 def _read_whole(file: int, into: memoryview) -> bool:

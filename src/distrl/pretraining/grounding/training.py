@@ -6,22 +6,23 @@ a while in a pool on the learner's device and are drawn from there, each with ot
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from distrl.config.schema import Config, WarmStartConfig
 from distrl.learner.update import GuardedOptimizer
 from distrl.policies.oom import oom_errors
-from distrl.policies.pixel.network import compile_layers, uncompile_layers
 from distrl.policies.pixel.policy import PixelPolicy
 from distrl.pretraining.cloning import REPORT_EVERY, Reporter, bc_optimizer_steps, run_schedule
 from distrl.pretraining.grounding.data_worker import BLOCK
-from distrl.pretraining.grounding.losses import GroundingLoss, SamplePool
+from distrl.pretraining.grounding.losses import GroundingLoss, LossTerms, SamplePool
+from distrl.pretraining.grounding.samples import sample_fields
 from distrl.pretraining.grounding.stream import SampleStream
 
 FIRST_SCREENS = 1024
@@ -41,6 +42,29 @@ class SampleSource(Protocol):
 
     def fill(self, give: Callable[[dict[str, Tensor]], None], *, blocks: int, on_wait: Callable[[], None]) -> None:
         """Pass on so many blocks, however long they take; `on_wait` is called meanwhile."""
+
+
+class StreamLoss(Protocol):
+    """What is trained on a stream: `GroundingLoss`."""
+
+    generator: torch.Generator
+    """Draws batches and what is random about them, on the pool's device."""
+
+    @property
+    def queries(self) -> int:
+        """Queries about each screen."""
+
+    def parameters(self) -> Sequence[nn.Parameter]:
+        """What is trained."""
+
+    def compute(self, samples: Mapping[str, Tensor], *, measured: bool) -> LossTerms:
+        """The loss on a batch; with `measured`, also the shares that were predicted right."""
+
+    def compile(self) -> None:
+        """Let torch compile the layers."""
+
+    def uncompile(self) -> None:
+        """Undo that: compiled layers are made for one batch size."""
 
 
 class GroundingProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,9 +97,10 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
 def pretrain(policy: PixelPolicy, config: Config, reporter: Reporter) -> Pretrained:
     """Start the data workers and pretrain the policy on what they draw."""
     here, grounding = next(policy.network.parameters()).device, config.warm_start.grounding
-    with SampleStream(config, pinned=here.type == "cuda") as stream:
+    fields = sample_fields(config.policy.pixel)
+    with SampleStream(config, fields, pinned=here.type == "cuda") as stream:
         loss = GroundingLoss(policy.network, config.policy.pixel, grounding, seed=config.run.seed)
-        pool = SamplePool(config.policy.pixel, grounding.pool, here)
+        pool = SamplePool(fields, grounding.pool, here)
         last = pretrain_on_stream(loss, pool, stream, config.warm_start, reporter)
     count = grounding.auxiliary_screens
     auxiliary_loss = loss.auxiliary_loss(pool, count) if count else None
@@ -86,7 +111,7 @@ def pretrain(policy: PixelPolicy, config: Config, reporter: Reporter) -> Pretrai
 
 
 def pretrain_on_stream(
-    loss: GroundingLoss, pool: SamplePool, source: SampleSource, config: WarmStartConfig, reporter: Reporter
+    loss: StreamLoss, pool: SamplePool, source: SampleSource, config: WarmStartConfig, reporter: Reporter
 ) -> GroundingProgress:
     """Train on `source` until there were `samples` queries or `minutes` are over; the progress at the end."""
     first = max(1, min(FIRST_SCREENS, config.samples // 8, pool.capacity) // BLOCK)
@@ -97,11 +122,11 @@ def pretrain_on_stream(
         return _train(loss, pool, source, config, reporter)
     finally:
         if compiled:
-            uncompile_layers(loss.network)
+            loss.uncompile()
 
 
 def _train(
-    loss: GroundingLoss, pool: SamplePool, source: SampleSource, config: WarmStartConfig, reporter: Reporter
+    loss: StreamLoss, pool: SamplePool, source: SampleSource, config: WarmStartConfig, reporter: Reporter
 ) -> GroundingProgress:
     steps, drawn_before = _optimizer_steps(loss, config), pool.taken
     last = GroundingProgress(share=0.0, samples=0, batches=0, per_s=0.0, drawn=0, drawn_per_s=0.0, parts={}, skipped=0)
@@ -113,7 +138,7 @@ def _train(
             terms = loss.compute(pool.draw(config.batch, loss.generator), measured=measured)
             parts = {**terms.parts, "norm": steps.step(terms.total)}
         reporter.alive()
-        return config.batch * config.grounding.queries, parts
+        return config.batch * loss.queries, parts
 
     for state, found in run_schedule(steps, config, learn):
         last = GroundingProgress(
@@ -138,7 +163,7 @@ def _report(now: GroundingProgress, reporter: Reporter) -> None:
             "drawn": now.drawn,
             "drawn_per_s": now.drawn_per_s,
             "skipped": now.skipped,
-            "loss": now.parts["step"],
+            "loss": now.parts.get("step", math.nan),
             **{name: value for name, value in now.parts.items() if name != "step"},
         }
     )
@@ -147,24 +172,24 @@ def _report(now: GroundingProgress, reporter: Reporter) -> None:
     reporter.say(f"grounding pretraining: {rates}, {terms}")
 
 
-def _compile(loss: GroundingLoss, pool: SamplePool, config: WarmStartConfig, reporter: Reporter) -> bool:
+def _compile(loss: StreamLoss, pool: SamplePool, config: WarmStartConfig, reporter: Reporter) -> bool:
     """Compile the layers and try them once; False, and all as before, where that fails."""
     reporter.log("grounding pretraining: compiling the layers")
     reporter.say("grounding pretraining: compiling the layers")
     started_s = time.monotonic()
-    compile_layers(loss.network)
+    loss.compile()
     try:
         loss.compute(pool.draw(config.batch, loss.generator), measured=True).total.backward()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
     except (RuntimeError, ImportError, OSError) as error:  # torch's compiler, Triton or a C compiler that is missing
-        uncompile_layers(loss.network)
+        loss.uncompile()
         reporter.log(f"grounding pretraining: NOT compiled, {type(error).__name__}: {str(error)[:300]}")
         return False
     reporter.log(f"grounding pretraining: layers compiled in {time.monotonic() - started_s:.1f} s")
     return True
 
 
-def _optimizer_steps(loss: GroundingLoss, config: WarmStartConfig) -> GuardedOptimizer:
+def _optimizer_steps(loss: StreamLoss, config: WarmStartConfig) -> GuardedOptimizer:
     weights = list(loss.parameters())
     optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     return bc_optimizer_steps(optimizer, weights)

@@ -79,7 +79,8 @@ class LanguageLoss:
         self._reading = ReadingLoss(model.model.visual, width=model.config.vision_config.width, seed=seed)
         self._device, self.generator = self._reading._device, self._reading.generator
         self._head_P = torch.tensor(head, device=self._device)
-        self._image_P = self._head_P == model.config.image_token_id
+        self._never = torch.tensor([model.config.image_token_id], device=self._device)
+        self._image_P = self._head_P == self._never
         self._layer: Callable[..., Tensor] = decoder_layer
 
     def parameters(self) -> Sequence[nn.Parameter]:
@@ -115,20 +116,20 @@ class LanguageLoss:
         return _terms(total, {"step": answers, **parts})
 
     def answer_logits(self, image_BMD: Tensor, samples: Mapping[str, Tensor]) -> Tensor:
-        """The logits from which each answer token is to be predicted."""
+        """The logits from which each answer token is to be predicted; none for the image's token, which no answer may hold."""
         language, count = self.model.model.language_model, len(image_BMD)
         head_BPD = language.embed_tokens(self._head_P).to(image_BMD.dtype).expand(count, -1, -1)
         head_BPD = head_BPD.masked_scatter(self._image_P[None, :, None], image_BMD)
         asked_BRD = language.embed_tokens(samples["token"].long()).to(image_BMD.dtype)
         x_BTD = self._padded(torch.cat([head_BPD, asked_BRD], dim=1))
-        position_BT, bias_B1TT = self._positions(samples), self._bias(samples, x_BTD.dtype)
+        position_BT, bias_B1RT = self._positions(samples), self._bias(samples, x_BTD.dtype)
         rotation = tuple(part[:, None].to(x_BTD.dtype) for part in language.rotary_emb(x_BTD, position_BT))
         for layer in language.layers:
-            x_BTD = self._layer(x_BTD, *rotation, bias_B1TT, *weights_of(layer))
+            x_BTD = self._layer(x_BTD, *rotation, bias_B1RT, len(self._head_P), *weights_of(layer))
         where_BA = (samples["where"].long() + len(self._head_P))[..., None].expand(-1, -1, x_BTD.shape[-1])
         hidden_BAD = rms_norm(x_BTD.gather(1, where_BA), language.norm.weight, language.norm.variance_epsilon)
         logits_BAV: Tensor = self.model.lm_head(hidden_BAD)
-        return logits_BAV
+        return logits_BAV.index_fill(-1, self._never, MASKED)
 
     def _padded(self, x_BTD: Tensor) -> Tensor:
         return F.pad(x_BTD, (0, 0, 0, -x_BTD.shape[1] % ALIGNED))
@@ -140,15 +141,13 @@ class LanguageLoss:
         return F.pad(whole_BT, (0, -whole_BT.shape[1] % ALIGNED))
 
     def _bias(self, samples: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-        """0 where a token attends to another, and `MASKED` elsewhere: to the head, to its own query, and to nothing later."""
-        segment_BR = samples["segment"].long()
-        whole_BT = F.pad(segment_BR, (len(self._head_P), 0))
-        whole_BT = F.pad(whole_BT, (0, -whole_BT.shape[1] % ALIGNED))
-        head_T = torch.arange(whole_BT.shape[1], device=self._device) < len(self._head_P)
-        sees_BTT = (whole_BT[:, :, None] == whole_BT[:, None, :]) | head_T[None, None, :]
-        sees_BTT = sees_BTT & torch.ones(sees_BTT.shape[1:], dtype=torch.bool, device=self._device).tril()
-        bias_BTT = torch.zeros(sees_BTT.shape, dtype=dtype, device=self._device).masked_fill_(~sees_BTT, MASKED)
-        return bias_BTT[:, None]
+        """0 where a token behind the head attends to another, and `MASKED` elsewhere: to the head, to its own query, and to nothing later."""
+        segment_BR, head = samples["segment"].long(), len(self._head_P)
+        segment_BR = F.pad(segment_BR, (0, -(head + ROW_TOKENS) % ALIGNED))
+        same_BRR = segment_BR[:, :, None] == segment_BR[:, None, :]
+        sees_BRT = F.pad(same_BRR & torch.ones_like(same_BRR[0]).tril(), (head, 0), value=True)
+        bias_BRT = torch.zeros(sees_BRT.shape, dtype=dtype, device=self._device).masked_fill_(~sees_BRT, MASKED)
+        return bias_BRT[:, None]
 
 
 def autocast(device: torch.device) -> torch.autocast:
@@ -167,18 +166,22 @@ def weights_of(layer: Any) -> tuple[Any, ...]:
 
 
 def decoder_layer(
-    x_BTD: Tensor, cos_B1TW: Tensor, sin_B1TW: Tensor, bias_B1TT: Tensor, norm_in: Tensor, query: Tensor, key: Tensor,
+    x_BTD: Tensor, cos_B1TW: Tensor, sin_B1TW: Tensor, bias_B1RT: Tensor, head: int, norm_in: Tensor, query: Tensor, key: Tensor,
     value: Tensor, out: Tensor, norm_mid: Tensor, gate: Tensor, up: Tensor, down: Tensor, width: int, eps: float,
 ) -> Tensor:  # fmt: skip
-    """One layer of a Llama under a mask, in the numbers of `x_BTD`: one function for all layers, so that it is compiled once."""
+    """One layer of a Llama: the first `head` tokens attend causally, the others under a mask. One function for all layers, so that it is compiled once."""
     inner = rms_norm(x_BTD, norm_in, eps)
     query_BHTW, key_BHTW, value_BHTW = (_heads(inner, weight, width) for weight in (query, key, value))
     group = query_BHTW.shape[1] // key_BHTW.shape[1]
     key_BHTW = _rotated(key_BHTW, cos_B1TW, sin_B1TW).repeat_interleave(group, 1)
     query_BHTW, value_BHTW = _rotated(query_BHTW, cos_B1TW, sin_B1TW), value_BHTW.repeat_interleave(group, 1)
-    bias_BHTT = bias_B1TT.expand(-1, query_BHTW.shape[1], -1, -1)
-    mixed = F.scaled_dot_product_attention(query_BHTW, key_BHTW, value_BHTW, attn_mask=bias_BHTT)
-    x_BTD = x_BTD + _linear(mixed.transpose(1, 2).flatten(2), out)
+    first = (part[:, :, :head] for part in (query_BHTW, key_BHTW, value_BHTW))
+    bias_BHRT = bias_B1RT.expand(-1, query_BHTW.shape[1], -1, -1)
+    mixed = [
+        F.scaled_dot_product_attention(*first, is_causal=True),
+        F.scaled_dot_product_attention(query_BHTW[:, :, head:], key_BHTW, value_BHTW, attn_mask=bias_BHRT),
+    ]
+    x_BTD = x_BTD + _linear(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2), out)
     inner = rms_norm(x_BTD, norm_mid, eps)
     return x_BTD + _linear(F.silu(_linear(inner, gate)) * _linear(inner, up), down)
 

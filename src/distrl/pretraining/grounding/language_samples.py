@@ -27,7 +27,7 @@ from distrl.pretraining.grounding.samples import Fields, Views, label_fields, wr
 from distrl.tasks.base import split_of
 from distrl.types import Action, Finish, Observation
 
-ROW_TOKENS, ROW_ANSWERS = 256, 96
+ROW_TOKENS, ROW_ANSWERS = 256, 64
 """Tokens of all queries about a screen together, and of their answers; queries beyond that are left out."""
 STEP, POINT, READ = 0, 1, 2
 """Kinds of queries."""

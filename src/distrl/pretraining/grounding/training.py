@@ -30,7 +30,7 @@ FIRST_SCREENS = 1024
 MAX_BLOCKS = 16
 """Taken in between two batches, at most."""
 STARTING = "grounding pretraining: the data workers are starting"
-SHOWN = ("step", "steps_known", "points_known", "hidden_known", "letters_known", "names_known")
+SHOWN = ("step", "steps_known", "points_known", "hidden_known", "texts_known", "letters_known", "names_known")
 """Terms that the heartbeat names."""
 
 

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--language", type=Path, required=True, metavar="FOLDER", help="a language model of the Llama architecture"
     )
     parser.add_argument(
-        "--reading-minutes", type=float, default=4.0, metavar="N", help="of the vision encoder alone; 0: go on from the one in the folder (default 4)"
+        "--reading-minutes", type=float, default=4.0, metavar="N", help="of the vision encoder alone; 0: go on with what the folder holds (default 4)"
     )  # fmt: skip
     parser.add_argument(
         "--language-minutes", type=float, default=6.0, metavar="N", help="of the whole model; 0: the vision encoder alone (default 6)"
@@ -41,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     need_training_packages()
+    from msgspec.structs import replace
+
     from distrl.cli.main import print_json
     from distrl.config.load import load_config
 
@@ -61,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         language_minutes=args.language_minutes,
     )
     plan.folder.mkdir(parents=True, exist_ok=True)
+    config = replace(config, warm_start=replace(config.warm_start, demonstrations=args.demonstrations))
     done = ground(config, plan, torch_device(config.learner.device, key="learner.device"), Printer(plan.folder))
     result = {"folder": str(plan.folder)}
     for name, last in (("reading", done.reading), ("language", done.language)):
@@ -80,10 +83,6 @@ def _check(config: Config, args: argparse.Namespace) -> None:
             expected="a language model's policy, and the folder to make",
             fix="start from configs/screen-vlm.toml",
         )
-    if not config.warm_start.demonstrations:
-        raise ConfigError(
-            "warm_start.demonstrations = 0", expected="tasks to play", fix="--warm_start.demonstrations 6000"
-        )
     least = min(args.reading_minutes, args.language_minutes)
     if (
         least < 0
@@ -92,8 +91,8 @@ def _check(config: Config, args: argparse.Namespace) -> None:
         or args.vision_layers < 1
     ):
         raise UsageError(
-            f"{args.reading_minutes:g} and {args.language_minutes:g} minutes, {args.vision_layers} layers of width {args.vision_width}",
-            expected="minutes of 0 or more, not both 0; a layer or more, of a width that 64 divides",
+            f"{args.reading_minutes:g} and {args.language_minutes:g} minutes of {args.demonstrations} tasks, {args.vision_layers} layers of width {args.vision_width}",
+            expected="minutes of 0 or more, not both 0; a task or more; a layer or more, of a width that 64 divides",
             fix="distrl ground --help",
         )
 

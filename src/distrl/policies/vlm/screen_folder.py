@@ -23,8 +23,6 @@ from distrl.policies.vlm.folder import VLM_FIX, check_folder
 from distrl.policies.vlm.loading import load_model
 from distrl.policies.vlm.prompt_tokens import image_token_id
 
-PATCHES_PER_TOKEN = 2
-"""Squares beside each other that become one token of the language model."""
 VISION_FILE = "vision.safetensors"
 """What of the encoder has learnt to read, without what leads into the language model."""
 READING_PARTS = ("stem.", "norm_stem.", "row.", "column.", "layers.")
@@ -147,3 +145,20 @@ def save_screen_model(model: Any, tokenizer: Any, folder: Path, *, dtype: torch.
     if model.config.tie_word_embeddings:
         del kept["lm_head.weight"]
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def has_screen_model(folder: Path) -> bool:
+    """Whether the folder holds a whole model."""
+    return (folder / "config.json").is_file() and (folder / "model.safetensors").is_file()
+
+
+def load_screen_model(folder: Path) -> tuple[Any, Any]:
+    """The model of a folder in float32, to go on training it, and its tokenizer."""
+    loaded = load_model(VlmConfig(path=str(folder), dtype="float32"), torch.device("cpu"))
+    if loaded.config.model_type != "screen_llama":
+        raise ConfigError(
+            f"{folder} holds a {loaded.config.model_type} model",
+            expected="one that `distrl ground` has made, or a new folder",
+            fix="another policy.vlm.path",
+        )
+    return loaded.network, loaded.tokenizer

@@ -4,7 +4,7 @@
     language   the whole model answers queries about screens in the policy's own prompts, next steps among them
 
 Either stage can be left to another time: the reading stage leaves `vision.safetensors` in the folder, from which the language
-stage goes on. Samples come from data workers, as those of the pixel policy do.
+stage goes on; and where the folder holds a whole model and there is no reading stage, that model is trained further. Samples come from data workers, as those of the pixel policy do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from distrl.errors import ConfigError
 from distrl.policies.dialects.grid import COLUMNS, ROWS
 from distrl.policies.vlm.prompt_tokens import PromptTokens
 from distrl.policies.vlm.screen_folder import (
-    PATCHES_PER_TOKEN,
     VisionSize,
+    has_screen_model,
+    load_screen_model,
     load_vision,
     make_encoder,
     make_screen_model,
@@ -131,12 +132,22 @@ def _answer(
     config: Config, plan: Grounding, pool: SamplePool, stream: SampleStream, reporter: Reporter
 ) -> GroundingProgress:
     """The language stage."""
-    model, tokenizer = make_screen_model(plan.language, plan.size, seed=config.run.seed)
-    if not load_vision(model.model.visual, plan.folder):
-        reporter.log(f"{plan.folder} holds no vision encoder that has learnt to read: this stage begins without")
+    model, tokenizer = _model(config, plan, reporter)
     model = model.to(pool.device)
-    head = PromptTokens(config.policy.vlm, picture_size(config)).head(len(ROWS) * len(COLUMNS) // PATCHES_PER_TOKEN)
+    image_tokens = len(ROWS) * len(COLUMNS) // model.config.vision_config.patches_per_token
+    head = PromptTokens(config.policy.vlm, picture_size(config)).head(image_tokens)
     loss = LanguageLoss(model, head, config.warm_start.grounding, seed=config.run.seed)
     last = pretrain_on_stream(loss, pool, stream, _stage(config, plan.language_minutes), reporter)
     save_screen_model(model, tokenizer, plan.folder)
     return last
+
+
+def _model(config: Config, plan: Grounding, reporter: Reporter) -> tuple[Any, Any]:
+    """The whole model of the folder, where there was no reading stage; otherwise a new one that sees as its vision encoder does."""
+    if not plan.reading_minutes and has_screen_model(plan.folder):
+        reporter.log(f"going on with the model in {plan.folder}")
+        return load_screen_model(plan.folder)
+    model, tokenizer = make_screen_model(plan.language, plan.size, seed=config.run.seed)
+    if not load_vision(model.model.visual, plan.folder):
+        reporter.log(f"{plan.folder} holds no vision encoder that has learnt to read: this stage begins without")
+    return model, tokenizer

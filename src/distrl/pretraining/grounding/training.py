@@ -6,7 +6,6 @@ a while in a pool on the learner's device and are drawn from there, each with ot
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -163,8 +162,7 @@ def _report(now: GroundingProgress, reporter: Reporter) -> None:
             "drawn": now.drawn,
             "drawn_per_s": now.drawn_per_s,
             "skipped": now.skipped,
-            "loss": now.parts.get("step", math.nan),
-            **{name: value for name, value in now.parts.items() if name != "step"},
+            **{"loss" if name == "step" else name: value for name, value in now.parts.items()},
         }
     )
     rates = f"{now.share:.0%}, {now.samples} queries, {now.per_s:.0f}/s, {now.drawn_per_s:.0f} screens/s drawn"

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     plan.folder.mkdir(parents=True, exist_ok=True)
     config = replace(config, warm_start=replace(config.warm_start, demonstrations=args.demonstrations))
     done = ground(config, plan, torch_device(config.learner.device, key="learner.device"), Printer(plan.folder))
-    result = {"folder": str(plan.folder)}
+    result: dict[str, object] = {"folder": str(plan.folder)}
     for name, last in (("reading", done.reading), ("language", done.language)):
         if last is not None:
             result |= {name: {"screens": last.samples, "drawn": last.drawn, "per_s": last.per_s, **last.parts}}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageTextToText, LlamaConfig, LlamaModel, PreTrainedConfig
-from transformers.generation import GenerationMixin
+from transformers.generation.utils import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPooling, CausalLMOutputWithPast
 from transformers.modeling_utils import PreTrainedModel
 
@@ -34,7 +34,7 @@ PATCHES_PER_TOKEN = 2
 """Neighbours that become one token of the language model."""
 
 
-class ScreenVisionConfig(PreTrainedConfig):  # type: ignore[misc]
+class ScreenVisionConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """The size of a vision encoder."""
 
     model_type = "screen_vision"
@@ -52,7 +52,7 @@ class ScreenVisionConfig(PreTrainedConfig):  # type: ignore[misc]
         return prod(self.strides)
 
 
-class ScreenLlamaConfig(PreTrainedConfig):  # type: ignore[misc]
+class ScreenLlamaConfig(PreTrainedConfig):  # type: ignore[no-untyped-call]
     """The whole model."""
 
     model_type = "screen_llama"
@@ -120,7 +120,7 @@ class ScreenEncoder(nn.Module):
         """Neighbours together, in the language model's width."""
         rows, columns = size
         pairs_BMP = squares_BSD.reshape(len(squares_BSD), rows * columns // self.pair, -1)
-        found_BMD = self.down(F.gelu(self.up(self.norm_out(pairs_BMP))))
+        found_BMD: Tensor = self.down(F.gelu(self.up(self.norm_out(pairs_BMP))))
         return found_BMD + self._names(size, found_BMD)
 
     def _names(self, size: tuple[int, int], like: Tensor) -> Tensor:
@@ -129,7 +129,8 @@ class ScreenEncoder(nn.Module):
         row_R = torch.arange(rows, device=like.device) * len(ROWS) // rows
         column_C = torch.arange(columns, device=like.device) * len(COLUMNS) // columns
         column_MD = self.column_name(column_C).unflatten(0, (columns // self.pair, self.pair)).mean(1)
-        return (self.row_name(row_R)[:, None] + column_MD[None]).flatten(0, 1).to(like.dtype)
+        name_RMD: Tensor = self.row_name(row_R)[:, None] + column_MD[None]
+        return name_RMD.flatten(0, 1).to(like.dtype)
 
     def pictures(self, pixels_ND: Tensor, rows: int, columns: int) -> Tensor:
         """Patches of images of one size, in groups of 2 × 2, as images again."""
@@ -151,14 +152,12 @@ def init_weights(module: Any) -> None:
         nn.init.zeros_(module.bias)
 
 
-class ScreenLlamaPreTrained(PreTrainedModel):  # type: ignore[misc]
+class ScreenLlamaPreTrained(PreTrainedModel):  # type: ignore[no-untyped-call]
     """What both classes below are."""
 
     config_class = ScreenLlamaConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules: ClassVar[list[str]] = ["LlamaDecoderLayer", "Block"]
-    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
     _supports_sdpa = True
     _supports_attention_backend = True
 
@@ -166,14 +165,14 @@ class ScreenLlamaPreTrained(PreTrainedModel):  # type: ignore[misc]
         init_weights(module)
 
 
-class ScreenLlamaModel(ScreenLlamaPreTrained):
+class ScreenLlamaModel(ScreenLlamaPreTrained):  # type: ignore[no-untyped-call]
     """The encoder and the language model, without its head."""
 
     def __init__(self, config: ScreenLlamaConfig) -> None:
         super().__init__(config)
         self.visual = ScreenEncoder(config.vision_config, config.text_config.hidden_size)
         self.language_model = LlamaModel(config.text_config)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
         """Of the language model."""
@@ -182,7 +181,7 @@ class ScreenLlamaModel(ScreenLlamaPreTrained):
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Of the language model."""
-        self.language_model.embed_tokens = value
+        self.language_model.embed_tokens = value  # type: ignore[assignment]
 
     def get_image_features(
         self, pixel_values: Tensor, image_grid_thw: Tensor, **_rest: Any
@@ -198,7 +197,7 @@ class ScreenLlamaModel(ScreenLlamaPreTrained):
             part = pixel_values[at : at + alike * rows * columns].to(self.visual.up.weight.dtype)
             found += self.visual(self.visual.pictures(part, rows, columns)).unbind(0)
             at += len(part)
-        return BaseModelOutputWithPooling(pooler_output=tuple(found))
+        return BaseModelOutputWithPooling(pooler_output=tuple(found))  # type: ignore[arg-type]
 
     def forward(
         self,
@@ -216,25 +215,26 @@ class ScreenLlamaModel(ScreenLlamaPreTrained):
             pixel_values is not None and here_BL is not None and bool(here_BL.any())
         ):  # not after the first step of `generate`
             assert image_grid_thw is not None
-            features = torch.cat(self.get_image_features(pixel_values, image_grid_thw).pooler_output)
+            features = torch.cat(tuple(self.get_image_features(pixel_values, image_grid_thw).pooler_output or ()))
             inputs_embeds = inputs_embeds.masked_scatter(here_BL[..., None], features.to(inputs_embeds.dtype))
         return self.language_model(inputs_embeds=inputs_embeds, **rest)
 
 
-class ScreenLlamaForConditionalGeneration(ScreenLlamaPreTrained, GenerationMixin):  # type: ignore[misc]
+class ScreenLlamaForConditionalGeneration(ScreenLlamaPreTrained, GenerationMixin):  # type: ignore[no-untyped-call]
     """The model with its language head."""
 
-    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.language_model.embed_tokens.weight"}
+    _tied_weights_keys: dict[str, str] = {"lm_head.weight": "model.language_model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: ScreenLlamaConfig) -> None:
         super().__init__(config)
         self.model = ScreenLlamaModel(config)
         self.lm_head = nn.Linear(config.text_config.hidden_size, config.text_config.vocab_size, bias=False)
-        self.post_init()
+        self.post_init()  # type: ignore[no-untyped-call]
 
     def get_input_embeddings(self) -> nn.Module:
         """Of the language model."""
-        return self.model.get_input_embeddings()
+        found: nn.Module = self.model.get_input_embeddings()
+        return found
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         """Of the language model."""
@@ -242,7 +242,8 @@ class ScreenLlamaForConditionalGeneration(ScreenLlamaPreTrained, GenerationMixin
 
     def get_output_embeddings(self) -> nn.Module:
         """The language head."""
-        return self.lm_head
+        found: nn.Module = self.lm_head
+        return found
 
     def get_decoder(self, *_given: Any, **_named: Any) -> nn.Module:
         """The language model."""

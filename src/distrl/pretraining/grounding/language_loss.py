@@ -175,10 +175,10 @@ def decoder_layer(
     group = query_BHTW.shape[1] // key_BHTW.shape[1]
     key_BHTW = _rotated(key_BHTW, cos_B1TW, sin_B1TW).repeat_interleave(group, 1)
     query_BHTW, value_BHTW = _rotated(query_BHTW, cos_B1TW, sin_B1TW), value_BHTW.repeat_interleave(group, 1)
-    first = (part[:, :, :head] for part in (query_BHTW, key_BHTW, value_BHTW))
+    query_BHPW, key_BHPW, value_BHPW = (part[:, :, :head] for part in (query_BHTW, key_BHTW, value_BHTW))
     bias_BHRT = bias_B1RT.expand(-1, query_BHTW.shape[1], -1, -1)
     mixed = [
-        F.scaled_dot_product_attention(*first, is_causal=True),
+        F.scaled_dot_product_attention(query_BHPW, key_BHPW, value_BHPW, is_causal=True),
         F.scaled_dot_product_attention(query_BHTW[:, :, head:], key_BHTW, value_BHTW, attn_mask=bias_BHRT),
     ]
     x_BTD = x_BTD + _linear(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2), out)
@@ -197,7 +197,7 @@ def _linear(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _heads(x_BTD: Tensor, weight: Tensor, width: int) -> Tensor:
-    return _linear(x_BTD, weight).unflatten(-1, (-1, width)).transpose(1, 2)
+    return _linear(x_BTD, weight).view(*x_BTD.shape[:-1], -1, width).transpose(1, 2)
 
 
 def _rotated(x_BHTW: Tensor, cos_B1TW: Tensor, sin_B1TW: Tensor) -> Tensor:

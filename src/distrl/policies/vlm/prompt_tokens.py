@@ -32,7 +32,7 @@ class PromptTokens:
         self._tokenizer: Any = AutoTokenizer.from_pretrained(Path(config.path), local_files_only=True)
         self._config, self._dialect, self._size = config, dialect(config.dialect), size
         self.image_token_id = image_token_id(self._tokenizer)
-        self._image: str = self._tokenizer.convert_ids_to_tokens(self.image_token_id)
+        self._image = str(self._tokenizer.convert_ids_to_tokens(self.image_token_id))
         chat = Chat(self._tokenizer, config.path, self._image)
         self._writer = PromptWriter(config, self._dialect, chat.strip_control_tokens)
         prompt = chat.render(ChatPrompt(system=system_message(self._dialect), text=_TEXT, num_images=1))

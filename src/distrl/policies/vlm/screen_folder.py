@@ -106,7 +106,8 @@ def make_screen_model(language: Path, size: VisionSize, *, seed: int) -> tuple[A
     model.tie_weights()
     model.generation_config.eos_token_id = loaded.tokenizer.eos_token_id
     _name_places(model, loaded.tokenizer)
-    return model.to(torch.float32), loaded.tokenizer
+    made: Any = model
+    return made.float(), loaded.tokenizer
 
 
 @torch.no_grad()

@@ -256,7 +256,7 @@ def test_a_model_that_chooses_among_experts_is_left_to_stock_transformers() -> N
 
 
 @pytest.mark.parametrize(
-    ("family", "fits"), [*((family, True) for family in FAST), ("smolvlm", False), ("llava", False)]
+    ("family", "fits"), [*((family, True) for family in FAST), ("screens", True), ("smolvlm", False), ("llava", False)]
 )
 def test_the_fast_path_is_known_to_be_supported_or_not(family: str, fits: bool) -> None:
     assert supports(tiny_vlm(family).network.base) is fits

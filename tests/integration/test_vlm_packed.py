@@ -15,7 +15,7 @@ from distrl.policies.vlm.policy import VlmPolicy
 from distrl.policies.vlm.tokens import entropy_of, token_logp
 from support.vlms import mixed_screens, shake, tiny_vlm
 
-FAMILIES = ["qwen2.5-vl", "qwen3-vl", "text"]
+FAMILIES = ["qwen2.5-vl", "qwen3-vl", "screens", "text"]
 
 
 def scored(policy: VlmPolicy) -> Scores:

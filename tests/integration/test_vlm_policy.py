@@ -21,7 +21,7 @@ from distrl.policies.vlm.tokens import Inputs, Vocabulary, entropy_of, pack_rows
 from distrl.types import Decision, Finish, Observation, Tap, TypeText, Unparsed
 from support.vlms import FAMILIES, mixed_screens, seen, shake, tiny_vlm
 
-SEEING = FAMILIES[:3]
+SEEING = FAMILIES[:4]
 
 
 def decide(policy: VlmPolicy, observations: list[Observation], *, temperature: float = 1.0) -> list[Decision]:

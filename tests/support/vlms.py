@@ -36,7 +36,7 @@ from distrl.policies.vlm.prompt_text import ROLE
 from distrl.policies.vlm.screen_folder import VisionSize, make_screen_model, save_screen_model
 from distrl.types import Bounds, Observation, Past, Tap, UiElement
 
-FAMILIES = ("qwen2.5-vl", "qwen3-vl", "smolvlm", "text")
+FAMILIES = ("qwen2.5-vl", "qwen3-vl", "smolvlm", "screens", "text")
 """What the policy promises to work with; "llava" stands for any other model that takes pictures."""
 
 CHATML = (

@@ -18,6 +18,8 @@ from distrl.config.reference import Setting, options_tables, sections, settings
 from distrl.plugins import SETTING
 from distrl.runtime.run_folder import create_run
 
+CONFIGS = Path(__file__).parents[2] / "configs"
+
 HUGE = "9" * 30
 LONG = "x" * 5000
 NUMBERS = ("x", "", "nan", "inf", "-inf", "1e400", "-1e308", "1,5", "½", "0x10", "true", "--", LONG)
@@ -155,6 +157,7 @@ def needed(name: str, folder: Path) -> dict[str, list[str]]:
         "evaluate": [name],
         "watch": [name, f"--gif={folder / 'x.gif'}"],
         "sft": [name, f"--data={name}"],
+        "ground": [str(CONFIGS / "screen-vlm.toml"), f"--language={name}"],
         "export": [name, str(folder / "out")],
         "tasks show": ["sim-start/test/0"],
         "tasks try": ["sim-start/test/0", f"--out={folder / 'try'}"],

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,24 +78,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(config: Config, args: argparse.Namespace) -> None:
+    from distrl.policies.vlm.folder import VLM_FIX, check_model_folder
+
     if config.policy.kind != "vlm" or not config.policy.vlm.path:
         raise ConfigError(
             f'policy.kind = "{config.policy.kind}" and policy.vlm.path = "{config.policy.vlm.path}"',
             expected="a language model's policy, and the folder to make",
             fix="start from configs/screen-vlm.toml",
         )
-    least = min(args.reading_minutes, args.language_minutes)
-    if (
-        least < 0
-        or args.reading_minutes + args.language_minutes == 0
-        or args.vision_width % 64
-        or args.vision_layers < 1
-    ):
+    minutes = (args.reading_minutes, args.language_minutes)
+    sizes_fit = min(args.demonstrations, args.vision_layers, args.vision_width) >= 1 and args.vision_width % 64 == 0
+    if not (all(map(isfinite, minutes)) and min(minutes) >= 0 and sum(minutes) > 0 and sizes_fit):
         raise UsageError(
             f"{args.reading_minutes:g} and {args.language_minutes:g} minutes of {args.demonstrations} tasks, {args.vision_layers} layers of width {args.vision_width}",
             expected="minutes of 0 or more, not both 0; a task or more; a layer or more, of a width that 64 divides",
             fix="distrl ground --help",
         )
+    if args.language_minutes:
+        check_model_folder(str(args.language), "--language", fix=VLM_FIX)
 
 
 class Printer:

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     need_model_packages(config)
     _check(config, args)
     from distrl.policies.vlm.screen_folder import VisionSize
-    from distrl.pretraining.grounding.language_training import Grounding, ground
+    from distrl.pretraining.grounding.language_training import Grounding, check_screens, ground
     from distrl.runtime.factory import prepare_torch
     from distrl.runtime.placement import torch_device
 
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         reading_minutes=args.reading_minutes,
         language_minutes=args.language_minutes,
     )
+    check_screens(config, plan.size)
     plan.folder.mkdir(parents=True, exist_ok=True)
     config = replace(config, warm_start=replace(config.warm_start, demonstrations=args.demonstrations))
     done = ground(config, plan, torch_device(config.learner.device, key="learner.device"), Printer(plan.folder))

@@ -70,8 +70,7 @@ class Grounded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ground(config: Config, plan: Grounding, device: torch.device, reporter: Reporter) -> Grounded:
-    """Train both stages on one stream of screens, and write the folder."""
-    check_screens(config, plan.size)
+    """Train both stages on one stream of screens, and write the folder; `check_screens` comes first."""
     asked = _with_tokenizer_of(plan.language, config)
     fields, pool_size = language_fields(config), config.warm_start.grounding.pool
     with SampleStream(asked, fields, pinned=device.type == "cuda", command=COMMAND) as stream:

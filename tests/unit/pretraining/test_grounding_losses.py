@@ -11,7 +11,8 @@ from torch import Tensor
 from distrl.config.schema import GroundingConfig
 from distrl.policies.pixel.grammar import KINDS
 from distrl.policies.pixel.network import Logits
-from distrl.pretraining.grounding.losses import IGNORED, GroundingLoss, SamplePool, _named_squares, _shares_right
+from distrl.pretraining.grounding.losses import GroundingLoss, SamplePool, _shares_right
+from distrl.pretraining.grounding.ocr import IGNORED, _named_squares
 from distrl.pretraining.grounding.samples import NAME_LETTERS, sample_fields
 from support.grounding import some_samples
 from support.pixels import TINY, tiny_pixels

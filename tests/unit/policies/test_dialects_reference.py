@@ -23,7 +23,7 @@ def test_every_example_of_every_dialect_stands_on_the_page() -> None:
 
 def test_every_format_names_its_sources() -> None:
     sections = re.split(r"^## ", reference(), flags=re.MULTILINE)[2:]
-    assert len(sections) == 6
+    assert len(sections) == 7
     assert all("\nSources: " in section for section in sections)
 
 

@@ -32,7 +32,7 @@ WIDE = PixelConfig(text_bytes=64)
 def made(screen: AnnotatedScreen, config: PixelConfig = WIDE) -> Views | None:
     """The sample of one screen, in the second row of a block full of leftovers."""
     block = bytearray(b"\x77") * block_bytes(sample_fields(config), 2)
-    into = sample_views(block, config, 2)
+    into = sample_views(block, sample_fields(config), 2)
     done = SampleWriter(config, Random(0)).write(screen, into, 1)
     assert all((field[0].view(np.uint8) == 0x77).all() for field in into.values())
     return {name: field[1] for name, field in into.items()} if done else None

@@ -27,7 +27,7 @@ from distrl.policies.vlm.tokens import Vocabulary, draw, entropy_of, token_logp
 from distrl.types import Decision, Observation
 from support.vlms import mixed_screens, seen, shake, tiny_vlm
 
-FAMILIES = ("qwen2.5-vl", "qwen3-vl", "screens", "text")
+FAMILIES = ("qwen2.5-vl", "qwen3-vl", "text")
 
 
 @cache

@@ -36,12 +36,18 @@ for line in sys.stdin:
 """
 
 
+def _as_from_a_shell() -> None:
+    """Tests that `nohup` has started hand on that the end of a terminal is ignored, and a supervisor keeps to that."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 @contextmanager
 def process(script: str, *, before: str = "") -> Iterator[subprocess.Popen[str]]:
     """A process that answers a line for a line once it is ready."""
     running = subprocess.Popen(
         [sys.executable, "-c", before + script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
+        text=True, start_new_session=True, preexec_fn=_as_from_a_shell,
     )  # fmt: skip
     try:
         assert running.stdout is not None

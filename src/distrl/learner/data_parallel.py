@@ -36,6 +36,8 @@ from distrl.types import Action, Decision, Observation
 POLL_S = 0.2
 ANSWER_S = 600.0
 """How long a process may take over its part of a batch; the learner is silent meanwhile, and found out long before."""
+GONE_S = 2.0
+"""How long a process whose connection has ended may take to be gone."""
 
 
 class ProcessDied(RuntimeError):
@@ -416,7 +418,10 @@ def named_collectives(peers: Sequence[Peer]) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        for peer in peers:
-            if peer.is_gone:
-                raise peer.died() from error
+        until_s = time.monotonic() + GONE_S
+        while time.monotonic() < until_s:  # its connection ends a moment before it does
+            for peer in peers:
+                if peer.is_gone:
+                    raise peer.died() from error
+            time.sleep(GONE_S / 40)
         raise

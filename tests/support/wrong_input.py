@@ -133,7 +133,7 @@ def verbs(folder: Path) -> list[list[str]]:
 
 
 WORDS = ("zzz", "", "ünï", HUGE, LONG)
-FRACTIONS = {"temperature", "fault_rate", "report_every", "task_s"}
+FRACTIONS = {"temperature", "fault_rate", "report_every", "task_s", "reading_minutes", "language_minutes"}
 """Arguments that need not be whole numbers."""
 TASKS = {"name", "id"}
 """Arguments that are looked for among all tasks, which takes half a second."""

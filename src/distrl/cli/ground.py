@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
 TAKES_CONFIG = True
 SAY_EVERY_S = 5.0
+DAY = 24 * 60
+"""In minutes: the most for a stage."""
 METRICS = "grounding.jsonl"
 """In the folder that is made: a line for every report."""
 
@@ -27,16 +28,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--language", type=Path, required=True, metavar="FOLDER", help="a language model of the Llama architecture"
     )
+    from distrl.cli.main import real_number, whole_number
+
+    reading, language = real_number("--reading-minutes", 0, DAY, 4), real_number("--language-minutes", 0, DAY, 6)
+    tasks = whole_number("--demonstrations", 1, 1_000_000, 6000)
+    width, layers = whole_number("--vision-width", 64, 8192, 512), whole_number("--vision-layers", 1, 256, 6)
     parser.add_argument(
-        "--reading-minutes", type=float, default=4.0, metavar="N", help="of the vision encoder alone; 0: go on with what the folder holds (default 4)"
+        "--reading-minutes", type=reading, default=4.0, metavar="N", help="of the vision encoder alone; 0: go on with what the folder holds (default 4)"
     )  # fmt: skip
     parser.add_argument(
-        "--language-minutes", type=float, default=6.0, metavar="N", help="of the whole model; 0: the vision encoder alone (default 6)"
+        "--language-minutes", type=language, default=6.0, metavar="N", help="of the whole model; 0: the vision encoder alone (default 6)"
     )  # fmt: skip
     parser.add_argument(
-        "--vision-width", type=int, default=512, metavar="N", help="of the vision encoder (default 512)"
+        "--demonstrations", type=tasks, default=6000, metavar="N", help="tasks whose steps it is shown (default 6000)"
     )
-    parser.add_argument("--vision-layers", type=int, default=6, metavar="N", help="of the vision encoder (default 6)")
+    parser.add_argument(
+        "--vision-width", type=width, default=512, metavar="N", help="of the vision encoder (default 512)"
+    )
+    parser.add_argument(
+        "--vision-layers", type=layers, default=6, metavar="N", help="of the vision encoder (default 6)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
 
 
@@ -87,12 +98,10 @@ def _check(config: Config, args: argparse.Namespace) -> None:
             expected="a language model's policy, and the folder to make",
             fix="start from configs/screen-vlm.toml",
         )
-    minutes = (args.reading_minutes, args.language_minutes)
-    sizes_fit = min(args.demonstrations, args.vision_layers, args.vision_width) >= 1 and args.vision_width % 64 == 0
-    if not (all(map(isfinite, minutes)) and min(minutes) >= 0 and sum(minutes) > 0 and sizes_fit):
+    if not args.reading_minutes + args.language_minutes or args.vision_width % 64:
         raise UsageError(
-            f"{args.reading_minutes:g} and {args.language_minutes:g} minutes of {args.demonstrations} tasks, {args.vision_layers} layers of width {args.vision_width}",
-            expected="minutes of 0 or more, not both 0; a task or more; a layer or more, of a width that 64 divides",
+            f"{args.reading_minutes:g} and {args.language_minutes:g} minutes, a width of {args.vision_width}",
+            expected="minutes that are not both 0, and a width that 64 divides",
             fix="distrl ground --help",
         )
     if args.language_minutes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from itertools import islice
@@ -14,6 +15,8 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from distrl.cli.main import main
+from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, StoreError
 from distrl.policies.base import PolicyContext
@@ -164,3 +167,20 @@ def test_screenshots_of_another_size_are_refused_with_the_size_that_fits() -> No
     with pytest.raises(ConfigError, match=r"screenshot_width 336"):
         check_screens(config_of("x"), VisionSize())
     check_screens(config_of("x"), SIZE)
+
+
+def test_the_verb_makes_a_folder_that_a_policy_loads_and_tells_how_it_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, out = Path(__file__).parents[2] / "configs" / "screen-vlm.toml", tmp_path / "out"
+    stages = ["--reading-minutes", "0.05", "--language-minutes", "0.05", "--demonstrations", "6"]
+    size = ["--vision-width", "64", "--vision-layers", "1", "--warm_start.batch", "4"]
+    small = ["--warm_start.grounding.pool", "16", "--learner.device", "cpu", "--policy.vlm.path", str(out)]
+    asked = ["ground", str(config), "--language", str(tiny_model("spare")), "--json", *stages, *size, *small]
+    assert main(asked) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["folder"] == str(out)
+    assert min(told["reading"]["screens"], told["language"]["screens"]) >= 4
+    assert len((out / "grounding.jsonl").read_text(encoding="utf-8").splitlines()) >= 2
+    made = load_config(config, {"policy.vlm.path": str(out), "policy.device": "cpu"})
+    assert VlmPolicy(made.policy.vlm, PolicyContext(frames=NamedFrames({}))).weights()

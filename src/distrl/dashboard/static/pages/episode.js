@@ -104,6 +104,7 @@ export async function show({ place, go, say_title }) {
         h("section.panel", {}, h("header", {}, h("h2", {}, "This episode")), h("div.body", {}, h("dl.facts", {},
           [["task", link(page(run, `/episodes?task=${encodeURIComponent(episode.task)}`), {}, episode.task)], ["template", link(page(run, `/episodes?template=${encodeURIComponent(episode.template)}`), {}, episode.template)], ["device", episode.device ? link(page(run, `/episodes?device=${encodeURIComponent(episode.device)}`), {}, episode.device) : "–"], ["worker", episode.worker || "–"], ["progress", `${Math.round(100 * (verdict.progress || 0))} % of the conditions`], ["first priority", short(episode.priority)], ["stored", ago(episode.created_s)], ["kind", episode.source], ["id", h("span.mono", {}, episode.id)]].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))))))));
   const resized = () => { fit(canvas, steps[0]); paint(); };
+  fit(canvas, steps[0]);
   return {
     root,
     ready: () => { to(at, { push: false }); resized(); addEventListener("resize", resized); },

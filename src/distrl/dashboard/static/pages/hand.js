@@ -124,6 +124,7 @@ export async function show({ place, go, say_title }) {
   }
 
   const resized = () => { fit(canvas, state.observation); paint(); };
+  fit(canvas, state.observation);  // before it is shown: whoever touches it at once touches what is under the finger
   const leave = () => { if (!left) { left = true; post(`${base}/leave`, {}, { keepalive: true }).catch(() => {}); } };
   const rows = [["click", "tap"], ["hold, then release", "long press"], ["drag", "swipe"], ["letters, then Enter", "type into the field that has the focus"], ["Enter", "the Enter key"], ["Backspace", "back"], ["arrow keys", "scroll"]];
   return {

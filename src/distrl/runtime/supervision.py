@@ -276,7 +276,10 @@ def first_trace(console: Path, start: int) -> str:
     lines = text[text.find(TRACE) :].splitlines() if TRACE in text else []
     # Its frames are indented; what follows them is the error, in one line or more.
     end = next((n for n, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
-    return "\n".join(lines[: min(end + 1, LONGEST_TRACE)])
+    told = lines[: end + 1]
+    if len(told) > LONGEST_TRACE:  # where it began, and where it went wrong
+        told = [*told[:10], "  ...", *told[11 - LONGEST_TRACE :]]
+    return "\n".join(told)
 
 
 def _has_finished(heartbeat: Heartbeat | None) -> bool:

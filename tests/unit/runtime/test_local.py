@@ -20,6 +20,7 @@ from distrl.errors import DistrlError, RoleCrashed
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.local import LocalRuntime, _Role
 from distrl.runtime.run_folder import RunFolder
+from distrl.runtime.supervision import LONGEST_TRACE, TRACE, first_trace
 from distrl.telemetry.events import read_events
 from distrl.telemetry.heartbeat import Heartbeat
 
@@ -430,6 +431,14 @@ def test_the_first_traceback_of_a_role_that_crashes_comes_with_the_error(tmp_pat
             if "bug " in line and line.startswith("LookupError")
         ]
         assert int(lines[-1].split()[-1]) == min(bugs), "the first one"
+
+
+def test_of_a_long_traceback_its_beginning_and_its_end_are_told(tmp_path: Path) -> None:
+    frames = [f'  File "deep.py", line {number}' for number in range(100)]
+    (tmp_path / "out").write_text("\n".join([TRACE, *frames, "LookupError: at last", "what comes after"]))
+    lines = first_trace(tmp_path / "out", 0).splitlines()
+    assert len(lines) == LONGEST_TRACE
+    assert (lines[0], lines[1], lines[-2:]) == (TRACE, frames[0], [frames[-1], "LookupError: at last"])
 
 
 def test_a_role_that_gives_up_ends_the_run_with_its_reason_and_its_code(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ COPY src src
 RUN pip install -c constraints.txt ".[${EXTRAS}]"
 
 FROM python:3.11-slim-bookworm
-RUN useradd --create-home --uid 1000 distrl && install -d -o distrl -g distrl /work /work/runs
+RUN useradd --create-home --uid 1000 distrl && install -d -o distrl -g distrl /data /data/runs
 COPY --from=build /opt/distrl /opt/distrl
 ENV PATH="/opt/distrl/bin:$PATH" PYTHONUNBUFFERED=1
 USER 1000:1000
-WORKDIR /work
+WORKDIR /data
 ENTRYPOINT ["distrl"]
 CMD ["--help"]

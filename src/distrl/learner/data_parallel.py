@@ -141,7 +141,7 @@ def to_wire(value: object) -> object:
     array = value.numpy() if isinstance(value, Tensor) else value
     if isinstance(array, np.ndarray):
         return array.dtype.str, array.shape, array.tobytes()
-    raise NotImplementedError(f"{type(value).__name__} cannot be sent to another process of the learner")
+    raise TypeError(f"{type(value).__name__} cannot be sent to another process of the learner")
 
 
 def from_wire(kind: Any, value: Any) -> Any:

@@ -42,7 +42,7 @@ def test_an_image_runs_distrl_and_not_as_root(name: str) -> None:
     assert stage["USER"] == "1000:1000"
     assert json.loads(stage["ENTRYPOINT"]) == ["distrl"]
     assert json.loads(stage["CMD"]) == ["--help"]
-    assert stage["WORKDIR"] == "/work"
+    assert stage["WORKDIR"] == "/data"
 
 
 @pytest.mark.parametrize("name", FILES)

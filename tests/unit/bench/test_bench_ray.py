@@ -14,8 +14,19 @@ from msgspec.structs import replace
 pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
 
 from distrl.bench.system import ray_faults
-from distrl.bench.system.ray_faults import EVERY_S, SHARES, Watch, children, is_telling
+from distrl.bench.system.ray_faults import (
+    EVERY_S,
+    HUB,
+    NAMED_WITHIN_S,
+    SHARES,
+    Pauses,
+    Watch,
+    children,
+    is_running,
+    is_telling,
+)
 from distrl.bench.system.ray_training import TrainingFigures, compare
+from distrl.runtime.base import RoleStatus
 from distrl.runtime.run_folder import RunFolder
 from distrl.telemetry.heartbeat import Heartbeat
 
@@ -85,6 +96,52 @@ def test_a_stall_lasts_until_an_episode_comes_and_is_unnamed_until_something_is_
     now_s[0] = 20.0
     watch.look()
     assert (watch.longest_without_s, watch.longest_unnamed_s) == (8.0, 5.0)
+
+
+def a_role(name: str, *, note: str = "", phase: str = "doing", what: str = "playing") -> RoleStatus:
+    return RoleStatus(role=name, alive=True, restarts=0, note=note, heartbeat=a_beat(phase, what))
+
+
+def test_a_pause_is_named_by_its_role_is_over_before_or_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(ray_faults.time, "monotonic", lambda: now_s[0])
+    pauses = Pauses()
+    for name in ("worker-0", "worker-1", "learner", "evaluator"):
+        pauses.begin(name)
+    pauses.look([a_role("worker-0"), a_role("worker-1"), a_role("evaluator", phase="starting")], 1.0)
+    assert pauses.named_s == []
+    pauses.look([a_role("worker-0", note="silent for 2 s"), a_role("worker-1"), a_role("learner")], 2.5)
+    assert pauses.named_s == [2.5]
+    now_s[0] = 4.0
+    pauses.end("worker-1")
+    now_s[0] = NAMED_WITHIN_S + 1
+    for name in ("worker-0", "learner", "evaluator"):
+        pauses.end(name)
+    assert (pauses.named_s, pauses.over_before, pauses.not_named) == ([2.5], 1, 1)
+
+
+def test_the_hub_is_named_by_whoever_waits_for_it() -> None:
+    pauses = Pauses()
+    pauses.begin(HUB)
+    pauses.look([a_role("worker-0", phase="waiting", what="a device")], ray_faults.time.monotonic())
+    assert pauses.named_s == []
+    pauses.look([a_role("worker-0", phase="waiting", what="the hub: add")], ray_faults.time.monotonic())
+    assert len(pauses.named_s) == 1
+
+
+def test_a_process_that_is_stopped_or_gone_is_not_hit_again() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert is_running(process.pid)
+        process.send_signal(19)
+        until_s = time.monotonic() + 60
+        while is_running(process.pid) and time.monotonic() < until_s:
+            time.sleep(0.02)
+        assert not is_running(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert not is_running(process.pid)
 
 
 def test_the_processes_of_a_node_are_found_with_those_that_they_have_started() -> None:

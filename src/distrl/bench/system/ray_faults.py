@@ -3,15 +3,16 @@
 The run decides with inference actors, so every kind of process is there to be hit. Faults come at random times:
 
 - kill: SIGKILL of a worker, the learner, the evaluator, an inference actor or the hub;
-- pause: SIGSTOP of one of these for some seconds;
+- pause: SIGSTOP of one of these for some seconds, often longer than a role may be silent;
 - cut: every process of a node with workers stands still for some seconds, its raylet too. For the rest of the cluster that is a
   node beyond a cut network: nothing is heard of it, and nothing reaches it. Unlike behind a real cut, its workers do not play on meanwhile;
 - disk full: the disk of the run folder has no byte left for some seconds. It is a small memory disk of its own, which only root
   may mount: for anybody else, these faults are pauses. A run ends on a full disk, with the fix; it is resumed once there is space;
 - slow disk: the index of episodes is locked for some seconds, as by a disk that does not come back from a write.
 
-Counted are episodes that were acknowledged and are gone, episodes that are there twice, and the longest time in which no episode
-came and neither `distrl status` nor a heartbeat named a role, the hub or the store as what is waited for.
+Counted are episodes that were acknowledged and are gone, episodes that are there twice, how soon `distrl status` names each role that
+is paused, and the longest time in which no episode came and neither `distrl status` nor a heartbeat named a role, the hub or the
+store as what is waited for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -36,10 +37,11 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.jobs import log_progress
 from distrl.bench.system.kills import Kills, audit
 from distrl.bench.system.ray_nodes import on_cluster, ray_nodes
+from distrl.bench.system.weights import quantile
 from distrl.config.load import load_config
 from distrl.errors import DistrlError
 from distrl.experience.store import ExperienceStore
-from distrl.runtime.base import role_names
+from distrl.runtime.base import RoleStatus, role_names
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.summary import read_status
 from distrl.telemetry.events import events_of
@@ -53,7 +55,10 @@ SHARES: dict[Kind, int] = {"kill": 110, "pause": 50, "cut": 12, "disk full": 8, 
 EVERY_S = 3.0
 """Mean time between two faults."""
 HELD_S = (1.0, 6.0)
-"""How long a pause, a cut or a disk fault lasts."""
+"""How long a cut or a disk fault lasts."""
+PAUSED_S = (2.0, 15.0)
+"""How long a pause lasts; beyond `runtime.silent_after_s`, the role is killed and started again meanwhile."""
+NAMED_WITHIN_S = 10.0
 NODES = 2
 DISK_BYTES = 2**30
 LOOK_S = 0.25
@@ -95,6 +100,14 @@ class RayFaultFigures(msgspec.Struct, frozen=True, kw_only=True):
     resumed: int
     """How often the run had ended on a full disk and was resumed."""
     finished: bool
+    pauses_named: int
+    """Pauses of roles that were at work; while a role loads its libraries, its silence is not a stall."""
+    pauses_over_before_named: int
+    pauses_not_named: int
+    """That lasted longer than 10 s, and were not named within these."""
+    named_p50_s: float
+    named_slowest_s: float
+    """From the stop of a role until `distrl status` calls it silent."""
     longest_without_episode_s: float
     longest_unnamed_stall_s: float
     """The longest of it in which nothing was named."""
@@ -217,7 +230,7 @@ class Trial:
         self._watch.rest()
 
     def _hit(self, kind: Kind) -> None:
-        held_s = self._random.uniform(*HELD_S)
+        held_s = self._random.uniform(*(PAUSED_S if kind == "pause" else HELD_S))
         target = self._strike(kind, held_s)
         if target is None:
             return
@@ -239,7 +252,7 @@ class Trial:
         self._held.append((time.monotonic() + held_s, what, end))
 
     def _signal(self, kind: str, held_s: float) -> str | None:
-        targets = {name: pid for name, pid in self._pids().items() if Path(f"/proc/{pid}").exists()}
+        targets = {name: pid for name, pid in self._pids().items() if is_running(pid)}
         if not targets:
             return None
         name = self._random.choice(sorted(targets))
@@ -247,8 +260,13 @@ class Trial:
         if not _send(pid, signal.SIGKILL if kind == "kill" else signal.SIGSTOP):
             return None
         if kind == "pause":
-            self._end_later(held_s, kind, lambda: _send(pid, signal.SIGCONT))
+            self._watch.pauses.begin(name)
+            self._end_later(held_s, kind, lambda: self._go_on(name, pid))
         return name
+
+    def _go_on(self, name: str, pid: int) -> None:
+        self._watch.pauses.end(name)
+        _send(pid, signal.SIGCONT)
 
     def _pids(self) -> dict[str, int]:
         beats = FileHeartbeats(self._run.heartbeats)
@@ -304,6 +322,7 @@ class Trial:
 
     def figures(self, wall_s: float) -> RayFaultFigures:
         """What the run's own records come to."""
+        pauses = self._watch.pauses
         found = audit(self._run, self._config, Kills(by_role=dict(self.by_target), longest_silence_s=0.0), wall_s)
         return RayFaultFigures(
             faults=self.by_kind.total(),
@@ -317,6 +336,11 @@ class Trial:
             restarts=found.restarts,
             resumed=self.resumed,
             finished=found.finished,
+            pauses_named=len(pauses.named_s),
+            pauses_over_before_named=pauses.over_before,
+            pauses_not_named=pauses.not_named,
+            named_p50_s=round(quantile(pauses.named_s, 0.5), 2) if pauses.named_s else 0.0,
+            named_slowest_s=round(max(pauses.named_s, default=0.0), 2),
             longest_without_episode_s=round(self._watch.longest_without_s, 1),
             longest_unnamed_stall_s=round(self._watch.longest_unnamed_s, 1),
             cut_by="all processes of the node stopped",
@@ -329,11 +353,46 @@ class Trial:
         )
 
 
+class Pauses:
+    """Roles that stand still, and how soon they are named."""
+
+    def __init__(self) -> None:
+        self._begun_s: dict[str, float] = {}
+        self.named_s: list[float] = []
+        self.over_before = self.not_named = 0
+
+    def begin(self, role: str) -> None:
+        """A role stands still from now on."""
+        self._begun_s[role] = time.monotonic()
+
+    def look(self, roles: Sequence[RoleStatus], now_s: float) -> None:
+        """Take in what `distrl status` says of each role; the hub is none of them, and is named by those that wait for it."""
+        named = {role.role for role in roles if role.note}
+        if named or any(role.heartbeat is not None and HUB in role.heartbeat.what for role in roles):
+            named.add(HUB)
+        for role in roles:
+            if role.heartbeat is not None and role.heartbeat.phase == "starting":
+                self._begun_s.pop(role.role, None)  # it says so itself, for as long as `runtime.start_grace_s`
+        for name in named & self._begun_s.keys():
+            self.named_s.append(now_s - self._begun_s.pop(name))
+
+    def end(self, role: str) -> None:
+        """It goes on, or another incarnation has taken its place."""
+        begun_s = self._begun_s.pop(role, None)
+        if begun_s is None:
+            return
+        if time.monotonic() - begun_s > NAMED_WITHIN_S:
+            self.not_named += 1
+        else:
+            self.over_before += 1
+
+
 class Watch:
     """For how long no episode comes, and whether anything is named meanwhile."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
+        self.pauses = Pauses()
         self._episodes = -1
         self.longest_without_s = self.longest_unnamed_s = 0.0
         self.rest()
@@ -349,6 +408,7 @@ class Watch:
             status = read_status(self._run, now_s=time.time())
         except (DistrlError, OSError, sqlite3.Error):
             return  # the index is locked, or the disk full: whoever asks sees that
+        self.pauses.look(status.roles, now_s)
         if status.phase != "live" or _is_winding_down(self._run):
             self.rest()
             return
@@ -390,6 +450,13 @@ def _pairs() -> Iterator[tuple[int, int]]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
             yield int(path.parent.name), int(path.read_text().rpartition(") ")[2].split()[1])
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and nobody has stopped it."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0] not in "TZ"
+    return False
 
 
 def _send(pid: int, number: int) -> bool:

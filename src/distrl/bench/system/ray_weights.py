@@ -189,15 +189,17 @@ class WeightsWorker:
 
     def work(self) -> bytes:
         """What was first decided with each version."""
-        asyncio.run(self._work())
+        asyncio.run(_decide(self._batcher, self._phones, self._spec))
         return msgspec.json.encode(self._used)
 
-    async def _work(self) -> None:
-        tasks = [asyncio.create_task(self._batcher.run())]
-        tasks += [asyncio.create_task(self._phones.play()) for _ in range(PHONES)]
-        last = asyncio.create_task(self._phones.await_version(self._spec.versions))
-        await asyncio.wait({last, *tasks}, return_when=asyncio.FIRST_COMPLETED, timeout=deadline_s(self._spec))
-        for task in (last, *tasks):
-            if task.done():
-                task.result()
-            task.cancel()
+
+async def _decide(batcher: Batcher, phones: Phones, spec: PublishSpec) -> None:
+    """Decide until the last version is in use. Not a method: Ray gives an actor with a coroutine an event loop of its own."""
+    tasks = [asyncio.create_task(batcher.run())]
+    tasks += [asyncio.create_task(phones.play()) for _ in range(PHONES)]
+    last = asyncio.create_task(phones.await_version(spec.versions))
+    await asyncio.wait({last, *tasks}, return_when=asyncio.FIRST_COMPLETED, timeout=deadline_s(spec))
+    for task in (last, *tasks):
+        if task.done():
+            task.result()
+        task.cancel()

@@ -68,6 +68,7 @@ def test_a_stall_lasts_until_an_episode_comes_and_is_unnamed_until_something_is_
     now_s, said = [0.0], {"episodes": 1, "note": ""}
 
     class Role:
+        role = "worker-0"
         heartbeat = None
 
         @property

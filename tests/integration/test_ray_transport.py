@@ -70,7 +70,7 @@ class OverAHub:
         return HubConnection(self._hub, Caller(role="tester", incarnation=1))
 
     def open(self) -> Transport:
-        return HubTransport(self.line(), leases=self._folder / "leases", at_once=True)
+        return HubTransport(self.line(), node=self._folder, at_once=True)
 
     def break_frames(self) -> None:
         for folder in (self._folder / "run" / "experience" / "frames").iterdir():
@@ -110,7 +110,7 @@ def folder(movable: Any, tmp_path: Path) -> Path:
 
 def test_a_call_that_was_under_way_when_the_hub_was_killed_is_carried_out_once(cluster: Any, tmp_path: Path) -> None:
     hub = start_hub(Hub, tmp_path)
-    transport = HubTransport(a_line(hub), leases=tmp_path / "leases")
+    transport = HubTransport(a_line(hub), node=tmp_path)
     transport.episodes.add(make_trajectory("before"), {})
     claims = transport.claims("worker-0", lifetime_s=LIFETIME_S)
     assert len(claims.take(0, 4, 10)) == 4
@@ -136,7 +136,7 @@ def test_a_call_that_is_repeated_because_the_hub_is_slow_is_carried_out_once(
     hub = start_hub(Hub, tmp_path)
     pid = ray.get(hub.ready.remote())
     line, told = a_line(hub, "worker-0"), list[str]()
-    transport = HubTransport(line, leases=tmp_path / "leases", at_once=True)
+    transport = HubTransport(line, node=tmp_path, at_once=True)
     claims = transport.claims("worker-0", lifetime_s=LIFETIME_S)
     line.held_up = told.append
     os.kill(pid, signal.SIGSTOP)
@@ -181,7 +181,7 @@ def pids_of(log: Path) -> list[int]:
 def test_news_of_a_version_comes_with_its_weights_and_without_being_asked_for(movable: Any, folder: Path) -> None:
     files = FileTransport(FileLayout(folder), keep_versions=KEEP)
     files.weights.publish(tiny_policy(0, spread=0.1), make_version(0))
-    transport, reader = HubTransport(a_line(movable), leases=folder / "leases"), tiny_policy(9)
+    transport, reader = HubTransport(a_line(movable), node=folder), tiny_policy(9)
     first = transport.weights.latest()
     assert first is not None
     transport.weights.load(reader, first)
@@ -196,7 +196,7 @@ def test_news_of_a_version_comes_with_its_weights_and_without_being_asked_for(mo
 
 
 def test_what_a_role_says_arrives_in_order_and_is_handed_over_at_its_end(movable: Any, folder: Path) -> None:
-    transport = HubTransport(a_line(movable), leases=folder / "leases")
+    transport = HubTransport(a_line(movable), node=folder)
     log = transport.events.log("worker-0")
     for number in range(200):
         log.write("finished", id=f"e{number}", nan=float("nan"))
@@ -214,7 +214,7 @@ def test_an_incarnation_whose_successor_has_begun_may_bring_episodes_and_nothing
 ) -> None:
     old, new = a_line(movable, "learner", 1), a_line(movable, "learner", 2)
     old.tell("begin", "learner", 1)
-    back = HubTransport(old, leases=folder / "leases", at_once=True)
+    back = HubTransport(old, node=folder, at_once=True)
     back.checkpoints.write({"state.json": b"{}"})
     new.tell("begin", "learner", 2)
     for call in (
@@ -227,7 +227,7 @@ def test_an_incarnation_whose_successor_has_begun_may_bring_episodes_and_nothing
         with pytest.raises(Superseded, match="incarnation 1, and 2 has begun"):
             call()
     back.episodes.add(make_trajectory("late"), {})
-    assert HubTransport(new, leases=folder, at_once=True).episodes.stats().episodes == 1
+    assert HubTransport(new, node=folder, at_once=True).episodes.stats().episodes == 1
     started = [event["incarnation"] for event in FileTransport(FileLayout(folder)).events.read("learner")]
     assert started == [1, 2]
 

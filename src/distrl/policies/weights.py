@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from ctypes import c_ubyte
 from math import prod
 
 import msgspec
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -63,13 +65,24 @@ def pack(tensors: Mapping[str, Tensor]) -> list[memoryview]:
 def unpack(data: bytes | memoryview) -> dict[str, Tensor]:
     """The tensors of a file, as views of `data` where that may be written to; `ValueError` where it is no such file."""
     # torch has no tensors that nobody may write to.
-    memory = memoryview(bytearray(data) if memoryview(data).readonly else data)
+    return _views(memoryview(bytearray(data) if memoryview(data).readonly else data))
+
+
+def _views(memory: memoryview) -> dict[str, Tensor]:
     start = SIZE_BYTES + int.from_bytes(memory[:SIZE_BYTES], "little")
     if start > memory.nbytes:
         raise ValueError("it breaks off before the end of its header")
     header = msgspec.json.decode(memory[SIZE_BYTES:start], type=dict[str, msgspec.Raw])
     header.pop("__metadata__", None)
     return {name: _tensor(memory[start:], msgspec.json.decode(raw, type=_Place)) for name, raw in header.items()}
+
+
+def _as_writable(data: bytes | memoryview) -> memoryview:
+    """The same memory, as torch takes it; it has to outlive whatever reads it, and nobody may write to it."""
+    if not len(data):
+        return memoryview(data)
+    first = np.frombuffer(data, np.uint8).ctypes.data
+    return memoryview((c_ubyte * memoryview(data).nbytes).from_address(first)).cast("B")
 
 
 def _memory(tensor: Tensor) -> memoryview:
@@ -99,7 +112,7 @@ def dump(weights: Mapping[str, Tensor]) -> bytes:
 def restore(own: Mapping[str, Tensor], data: bytes | memoryview, *, source: str, expected: str) -> None:
     """Put the weights in `data` into `own`, in place, or raise and change nothing; `expected` says what would fit."""
     try:
-        tensors = unpack(data)
+        tensors = _views(_as_writable(data))  # which are only read here, so nothing is copied on the way
     except ValueError as error:
         raise StoreError(
             f"{source} cannot be read: {error}",

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 from torch import Tensor
 
-from distrl.policies.weights import DTYPES, pack, unpack
+from distrl.errors import StoreError
+from distrl.policies.weights import DTYPES, pack, restore, unpack
 
 ODD = {
     "b.scalar": torch.tensor(3.5),
@@ -108,3 +109,17 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_refused(data: st.DataObject
     except ValueError:
         return
     assert all(tensor.numel() <= len(whole) for tensor in found.values())
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_that_nobody_may_write_to_are_restored_and_stay_as_they_are() -> None:
+    data = memoryview(b"".join(pack(ODD)))
+    assert data.readonly
+    before, own = bytes(data), {name: torch.zeros_like(tensor) for name, tensor in ODD.items()}
+    restore(own, data, source="here", expected="the same")
+    assert same(own, ODD)
+    for tensor in own.values():
+        tensor.zero_()
+    assert bytes(data) == before
+    with pytest.raises(StoreError, match="here cannot be read"):
+        restore(own, b"", source="here", expected="the same")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 from hashlib import sha256
+from pathlib import Path
 from threading import Event
 
+import pytest
+
+from distrl.errors import StoreError
 from distrl.threads import in_thread
+from distrl.transport.ray import verified
 from distrl.transport.ray.client import Subscription
+from distrl.transport.ray.verified import KEPT, VerifiedWeights
 from distrl.transport.ray.wire import Broadcast
 from distrl.types import PolicyVersion
 
@@ -39,17 +46,17 @@ class HangingHub:
         assert self.publish.wait(PATIENCE_S)
         return Broadcast(latest=self.second, collected_s=1.0)
 
-    def weights(self, version: PolicyVersion) -> memoryview:
+    def weights(self, version: PolicyVersion) -> tuple[str, memoryview]:
         if version.version == 1:
-            return memoryview(b"first")
+            return "a", memoryview(b"first")
         self.asked.set()
         assert self.revive.wait(PATIENCE_S)
-        return memoryview(b"second")
+        return "b", memoryview(b"second")
 
 
-def test_whoever_loads_weights_that_are_here_waits_for_no_others() -> None:
+def test_whoever_loads_weights_that_are_here_waits_for_no_others(tmp_path: Path) -> None:
     hub = HangingHub()
-    subscription = Subscription(hub, at_once=False)  # type: ignore[arg-type]
+    subscription = Subscription(hub, VerifiedWeights(tmp_path / "verified"), at_once=False)  # type: ignore[arg-type]
     subscription.broadcast()
     assert bytes(subscription.weights(hub.first)) == b"first"
     hub.publish.set()
@@ -59,3 +66,37 @@ def test_whoever_loads_weights_that_are_here_waits_for_no_others() -> None:
     assert loading.result(timeout=PATIENCE_S / 3) == b"first", "while the next ones do not come"
     hub.revive.set()
     subscription.close()
+
+
+def test_weights_are_verified_once_for_each_object_of_a_node_and_damage_is_never_taken_for_verified(
+    tmp_path: Path,
+) -> None:
+    first, file = a_version(1, b"first"), tmp_path / "node" / "verified"
+    one, other = VerifiedWeights(file), VerifiedWeights(file)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="another checksum"):
+            one.check("a", memoryview(b"fjrst"), first)
+    one.check("a", memoryview(b"first"), first)
+    other.check("a", memoryview(b"not read again: objects never change"), first)
+    with pytest.raises(StoreError, match="another checksum"):
+        other.check("b", memoryview(b"fjrst"), first)
+    with pytest.raises(StoreError, match="another checksum"):
+        other.check("a", memoryview(b"first"), a_version(2, b"second"))
+    for number in range(3 * KEPT):
+        one.check(f"object-{number}", memoryview(b"first"), first)
+    with pytest.raises(StoreError, match="another checksum"):
+        one.check("a", memoryview(b"fjrst"), first)  # forgotten
+
+
+def test_a_role_that_stands_still_while_it_verifies_holds_nobody_up_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verified, "WAIT_S", 0.2)
+    first, file = a_version(1, b"first"), tmp_path / "verified"
+    with file.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        VerifiedWeights(file).check("a", memoryview(b"first"), first)
+        with pytest.raises(StoreError, match="another checksum"):
+            VerifiedWeights(file).check("a", memoryview(b"fjrst"), first)
+    (tmp_path / "a-file").write_text("")
+    VerifiedWeights(tmp_path / "a-file" / "verified").check("a", memoryview(b"first"), first)

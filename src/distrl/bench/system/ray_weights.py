@@ -119,7 +119,9 @@ def measure(size_mb: float, workers: int, versions: int) -> Measured:
         ray.get(hub.ready.remote(), timeout=START_S)
         order = msgspec.json.encode(spec)
         fleet = [
-            _start(WeightsWorker, others[number % NODES]).remote(order, hub, f"worker-{number}")
+            _start(WeightsWorker, others[number % NODES]).remote(
+                order, hub, f"worker-{number}", f"node-{number % NODES}"
+            )
             for number in range(workers)
         ]
         try:
@@ -163,11 +165,11 @@ def _publish(spec: PublishSpec, fleet: list[Any]) -> tuple[list[Published], list
 class WeightsWorker:
     """A worker that decides until the last version is in use."""
 
-    def __init__(self, spec: bytes, hub: Any, name: str) -> None:
+    def __init__(self, spec: bytes, hub: Any, name: str, node: str) -> None:
         prepare_torch()
         self._spec = msgspec.json.decode(spec, type=PublishSpec)
         line = HubConnection(hub, Caller(role=name, incarnation=1))
-        self._transport = HubTransport(line, leases=Path(self._spec.folder) / f"leases-{name}")
+        self._transport = HubTransport(line, node=Path(self._spec.folder, node))
         config = small_config(self._spec.seed)
         batching = Batching(
             batch_size=config.rollout.batch_size,

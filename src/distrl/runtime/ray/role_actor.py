@@ -125,7 +125,7 @@ class RoleActor:
                 self._work(run.transport(order.config), EventLog(run.metrics), spools)
                 lock.release()
         else:
-            transport = HubTransport(hub, leases=spools.folder / "leases")
+            transport = HubTransport(hub, node=spools.folder)
             self._work(transport, transport.metrics, spools, hub)
 
     def _work(

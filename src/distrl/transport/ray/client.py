@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from functools import cached_property
-from hashlib import sha256
 from math import isfinite
 from pathlib import Path
 from threading import Event as Signal
@@ -33,6 +32,7 @@ from distrl.transport.base import BudgetUsed, Event
 from distrl.transport.lease_files import FileLeases
 from distrl.transport.ray.connection import HubConnection
 from distrl.transport.ray.service import METRICS
+from distrl.transport.ray.verified import VerifiedWeights
 from distrl.transport.ray.wire import Broadcast, LoggedEvent, Upload
 from distrl.types import PolicyVersion, Trajectory, Value
 
@@ -50,13 +50,14 @@ READ_AHEAD = 32
 class HubTransport:
     """`transport.base.Transport` over a hub.
 
-    With `at_once` nothing is kept back or known from before: every call is made when it is asked for.
+    `node` is a folder that all roles of the run on this machine share. With `at_once` nothing is kept back or known from
+    before: every call is made when it is asked for.
     """
 
-    def __init__(self, hub: HubConnection, *, leases: Path, at_once: bool = False) -> None:
-        self._hub, self._leases = hub, leases
+    def __init__(self, hub: HubConnection, *, node: Path, at_once: bool = False) -> None:
+        self._hub, self._leases = hub, node / "leases"
         self._sender = Sender(hub, at_once=at_once)
-        self._subscription = Subscription(hub, at_once=at_once)
+        self._subscription = Subscription(hub, VerifiedWeights(node / "verified-weights"), at_once=at_once)
         self.episodes = HubEpisodes(hub)
         self.frames = HubFrames(hub)
         self.weights = HubWeights(hub, self._subscription)
@@ -179,8 +180,8 @@ class Sender:
 class Subscription:
     """The newest broadcast. The weights that it names are here by the time that it is shown to anyone who loads any."""
 
-    def __init__(self, hub: HubConnection, *, at_once: bool) -> None:
-        self._hub, self._at_once = hub, at_once
+    def __init__(self, hub: HubConnection, verified: VerifiedWeights, *, at_once: bool) -> None:
+        self._hub, self._verified, self._at_once = hub, verified, at_once
         self._broadcast: Broadcast | None = None
         self._weights: dict[str, memoryview] = {}
         """By checksum: those of the broadcast, and those that are to be in the next one."""
@@ -215,13 +216,8 @@ class Subscription:
         self._closed.set()
 
     def _fetch(self, version: PolicyVersion) -> memoryview:
-        data = self._hub.weights(version)
-        if sha256(data).hexdigest() != version.sha256:
-            raise StoreError(
-                f"the weights of version {version.version} came with another checksum than they were published with",
-                expected="the file as it was written",
-                fix="look at the network and the memory of this machine; the run goes on with `distrl train --resume RUN`",
-            )
+        place, data = self._hub.weights(version)
+        self._verified.check(place, data, version)
         return data
 
     def _start(self) -> None:

@@ -68,8 +68,8 @@ class HubConnection:
         answer: Answer = self._repeat("news", lambda: self._hub.watch.remote(self._name, data))
         return msgspec.msgpack.decode(opened(answer), type=Broadcast)
 
-    def weights(self, version: PolicyVersion) -> memoryview:
-        """The weights of a version, in this node's shared memory."""
+    def weights(self, version: PolicyVersion) -> tuple[str, memoryview]:
+        """The weights of a version in this node's shared memory, and which object of it they are."""
         wanted = msgspec.msgpack.encode(version)
         place: Any = None
         while True:
@@ -83,7 +83,7 @@ class HubConnection:
                 self.held_up("weights")
                 time.sleep(AGAIN_S)
             else:
-                return memoryview(weights.data)
+                return place.hex(), memoryview(weights.data)
 
     def _place(self, version: bytes) -> Any:
         answer: tuple[str, bytes, list[Any]] = self._repeat(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+NICENESS = "RAY_worker_niceness"
 PHONE = "phone"
 """The resource that nodes of a benchmark declare for their simulated phones."""
 STORE_BYTES = 300 * 2**20
@@ -19,6 +20,7 @@ MANY = 10_000.0
 def ray_nodes(count: int) -> Iterator[Any]:
     """Ray's own cluster utility with a head and `count` nodes that have phones."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(NICENESS, "0")  # as roles of the local runtime have it, beside which these are measured
     from ray.cluster_utils import Cluster
 
     cluster: Any = Cluster()

@@ -107,6 +107,7 @@ def _start(config: Config) -> None:
             own[name] = own.get(name, 0.0) + amount
     cpus = 2 + own.pop("CPU", 0.0)
     own.pop("GPU", None)  # as many as there are
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 leaves roles next to nothing beside other programs
     ray.init(
         address="local",
         num_cpus=max(os.cpu_count() or 1, ceil(cpus)),

@@ -133,6 +133,7 @@ def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     training.until(lambda: num_episodes(run) > seen + 10)
     training.until(lambda: heartbeat(run, "inference-0").pid != killed)
     training.until(lambda: heartbeat(run, "inference-0").figures.get("decisions", 0) > 0)
+    training.until(lambda: num_pinned(run) > 0)
     stopped = kill_role(run, "worker-0", signal.SIGSTOP)
     training.until(lambda: note_of(run, "worker-0").startswith("silent for "))
     os.kill(stopped, signal.SIGCONT)
@@ -142,6 +143,11 @@ def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     assert summary["episodes"] == check_exactly_once(run)
     assert all("decisions_repeated" in heartbeat(run, f"worker-{number}").figures for number in range(2))
     check_scores(run)
+
+
+def num_pinned(run: RunFolder) -> float:
+    """Decisions that actors have made for the evaluator."""
+    return sum(heartbeat(run, f"inference-{number}").figures.get("pinned", 0) for number in range(2))
 
 
 def note_of(run: RunFolder, role: str) -> str:

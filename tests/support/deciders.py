@@ -56,7 +56,7 @@ class Actors:
         """One more actor; call it inside the event loop."""
         frames = FrameCache(pictures)
         batcher = Batcher(policy, weights, BATCHING)
-        self.add_server(name, DecisionServer(policy, batcher, frames), batcher)
+        self.add_server(name, DecisionServer(policy, batcher, frames, weights), batcher)
 
     def add_server(self, name: str, server: DecisionServer, batcher: Batcher) -> None:
         """One more, made elsewhere."""

@@ -91,13 +91,19 @@ def _check_silence(config: Config) -> None:
 
 
 def _check_learner_gpus(config: Config) -> None:
-    """Raise where one GPU is named and several are asked for."""
+    """Raise where one GPU is named or shared and several are asked for."""
     device, num = config.learner.device, config.learner.gpus
     if num > 1 and device.startswith("cuda:"):
         raise ConfigError(
             f"learner.gpus = {num} and learner.device = {device}: that is one GPU",
             expected=f'learner.device = "cuda", which takes cuda:0 to cuda:{num - 1}',
             fix="--learner.device cuda, with CUDA_VISIBLE_DEVICES to choose which, or --learner.gpus 1",
+        )
+    if num > 1 and config.runtime.learner_gpu_share < 1:
+        raise ConfigError(
+            f"learner.gpus = {num} and runtime.learner_gpu_share = {config.runtime.learner_gpu_share:g}: Ray sets aside a part of one GPU, or several whole ones",
+            expected="a share of 1 with several GPUs",
+            fix="--runtime.learner_gpu_share 1, or --learner.gpus 1",
         )
 
 

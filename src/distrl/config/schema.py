@@ -352,6 +352,8 @@ class RuntimeConfig(Section, frozen=True):
     """CPUs that Ray sets aside for each worker; less than 1 puts several on one."""
     worker_gpus: NotNegative = 0.0
     """GPUs that Ray sets aside for each worker that decides on one; 0.25 puts four on one."""
+    learner_gpu_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """Share of its GPU that Ray sets aside for the learner; 0.5 leaves the other half to an inference actor with `inference.gpus` = 0.5, on a machine with one GPU."""
     min_workers: FewOrNone = 0
     """Workers that have to find a place for a run on Ray to begin; the others join when nodes do; 0: all of them."""
     heartbeat_s: Seconds = 0.5

@@ -20,7 +20,7 @@ from distrl.devices.base import Clock, Device, DeviceLeases
 from distrl.devices.pool import DevicePool
 from distrl.errors import DeviceError, LossCause, TaskError
 from distrl.policies.base import Policy
-from distrl.rollout.batching import Batcher, Batching, all_or_first_error
+from distrl.rollout.batching import Batcher, Batching, Decider, all_or_first_error
 from distrl.rollout.deadlines import longest_attempt_s
 from distrl.rollout.episode import (
     EpisodeLimits,
@@ -72,24 +72,34 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 def evaluate(policy: Policy[Any], tasks: Iterable[Task], how: Evaluation) -> list[Trajectory]:
     """One judged trajectory for each task, in the order in which they ended."""
-    return asyncio.run(_evaluate(policy, list(tasks), how))
+
+    def here(num_devices: int) -> Decider:
+        batching = Batching(batch_size=num_devices, batch_wait_s=0.0, temperature=how.temperature, seed=how.seed)
+        batcher = Batcher(policy, None, batching)
+        batcher.version = how.version
+        return batcher
+
+    return evaluate_by(here, tasks, how)
 
 
-async def _evaluate(policy: Policy[Any], tasks: list[Task], how: Evaluation) -> list[Trajectory]:
+def evaluate_by(make_decider: Callable[[int], Decider], tasks: Iterable[Task], how: Evaluation) -> list[Trajectory]:
+    """The same by whoever decides: made once it is known how many devices ask at once. It sees to version and temperature."""
+    return asyncio.run(_evaluate(make_decider, list(tasks), how))
+
+
+async def _evaluate(make_decider: Callable[[int], Decider], tasks: list[Task], how: Evaluation) -> list[Trajectory]:
     made = how.devices()
     devices = made[: len(tasks)]
     longest_s = longest_try_s(how.config, tasks, devices)
     how.needs(deadline_s(longest_s, len(tasks), len(devices)))
     supply = _Supply(max(NO_DEVICE_S, longest_s) if how.no_device_s is None else how.no_device_s)
     pool = DevicePool(made, leases=how.leases)  # all of them, so that all are closed
-    batching = Batching(batch_size=len(devices), batch_wait_s=0.0, temperature=how.temperature, seed=how.seed)
-    batcher = Batcher(policy, None, batching)
-    batcher.version = how.version
+    decider = make_decider(len(devices))
     done: list[Trajectory] = []
     queue = iter(enumerate(tasks))
-    deciding = asyncio.create_task(batcher.run(), name="decisions")
+    deciding = asyncio.create_task(decider.run(), name="decisions")
     playing = [
-        asyncio.create_task(_lane(queue, pool, supply, batcher, how, done), name=f"lane {n}")
+        asyncio.create_task(_lane(queue, pool, supply, decider, how, done), name=f"lane {n}")
         for n in range(len(devices))
     ]
     beating = asyncio.create_task(_beat(how, done), name="heartbeat")
@@ -114,7 +124,7 @@ async def _lane(
     queue: Iterator[tuple[int, Task]],
     pool: DevicePool,
     supply: _Supply,
-    batcher: Batcher,
+    decider: Decider,
     how: Evaluation,
     done: list[Trajectory],
 ) -> None:
@@ -122,7 +132,7 @@ async def _lane(
 
     async def decide(seen: Observation) -> tuple[Decision, int]:
         how.beat(len(done))  # at every decision: on a busy machine, the first episode may be long in coming
-        return await batcher.decide(seen)
+        return await decider.decide(seen)
 
     tools = EpisodeTools(decide=decide, clock=time.monotonic, keep_frame=how.keep_frame)
     for number, task in queue:

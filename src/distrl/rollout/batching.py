@@ -2,7 +2,8 @@
 
 The batcher owns the policy of a worker. A request waits at most `batch_wait_s` for others to share its batch; new
 weights are taken before a batch, so every decision is made by exactly one version, and no episode is dropped. Others who
-need the policy ask the batcher too (`between_batches`), so that no two threads ever use it.
+need the policy ask the batcher too (`between_batches`), so that no two threads ever use it; an evaluation that has its version
+decide here does so (`decide_with`).
 
 A policy that answers continuously gets every request at once, and each device its decision as soon as that is made. For new
 weights, and for others who need the policy, requests wait until those under way are answered.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -25,7 +26,7 @@ from distrl.policies.base import ContinuousPolicy, Policy
 from distrl.policies.nonfinite import skipped_counters
 from distrl.telemetry.spans import Spans
 from distrl.transport.base import Weights
-from distrl.types import Decision, Observation
+from distrl.types import Decision, Observation, PolicyVersion
 
 T = TypeVar("T")
 Request = tuple[Observation, "asyncio.Future[tuple[Decision, int]]"]
@@ -100,6 +101,8 @@ class Batcher:
         """Calls that the thread beside the event loop has to answer."""
         self.version = -1
         """The version in use; -1: none has been published yet."""
+        self._in_use: PolicyVersion | None = None
+        """The same, where it was taken from the published ones."""
         self.num_decisions = 0
         self.num_batches = 0
         self.spans = Spans()
@@ -155,7 +158,10 @@ class Batcher:
             if weights.latest() == newest:
                 raise
         else:
-            self.version = newest.version
+            self._use(newest)
+
+    def _use(self, version: PolicyVersion) -> None:
+        self._in_use, self.version = version, version.version
 
     async def _answer_continuously(self, policy: ContinuousPolicy) -> None:
         """Take in what has arrived and go on until a decision is made, or something else arrives."""
@@ -236,7 +242,7 @@ class Batcher:
                 answer.set_result((decision, self.version))
 
     async def _decide(self, observations: list[Observation]) -> list[Decision]:
-        return await self.between_batches(partial(self._decide_in_parts, observations))
+        return await self.between_batches(partial(self._decide_in_parts, observations, self._batching.temperature))
 
     async def between_batches(self, work: Callable[[], T]) -> T:
         """What comes of `work` with the policy, done where batches are decided, while none is."""
@@ -248,6 +254,36 @@ class Batcher:
             return await self._with_policy(work)
         finally:
             self._num_waiting -= 1
+
+    async def decide_with(
+        self, load: Callable[[], None], observations: Sequence[Observation], *, temperature: float
+    ) -> list[Decision]:
+        """Decisions by the weights that `load` puts into the policy, between two batches; those in use come back at once."""
+        return await self.between_batches(partial(self._decide_with, load, observations, temperature))
+
+    def _decide_with(
+        self, load: Callable[[], None], observations: Sequence[Observation], temperature: float
+    ) -> list[Decision]:
+        with self.spans.span("decides with other weights", len(observations)):
+            try:
+                load()
+                return self._decide_in_parts(observations, temperature)
+            finally:
+                self._take_back()
+
+    def _take_back(self) -> None:
+        """Put the weights in use back into the policy; where they are not kept any more, the newest ones."""
+        weights, in_use = self._weights, self._in_use
+        if weights is None or in_use is None:
+            raise ValueError("only weights that were published can come back")
+        try:
+            weights.load(self._policy, in_use)
+        except StoreError:
+            newest = weights.latest()
+            if newest is None or newest == in_use:
+                raise
+            weights.load(self._policy, newest)
+            self._use(newest)
 
     async def _with_policy(self, work: Callable[[], T]) -> T:
         if self._aside is None:
@@ -267,9 +303,9 @@ class Batcher:
     def _answered(self, _: asyncio.Future[T]) -> None:
         self._num_aside -= 1
 
-    def _decide_in_parts(self, observations: list[Observation]) -> list[Decision]:
+    def _decide_in_parts(self, observations: Sequence[Observation], temperature: float) -> list[Decision]:
         """All at once, until that runs out of memory (OOM); from then on in parts of half the size."""
-        decide = partial(self._policy.decide, temperature=self._batching.temperature, generator=self._generator)
+        decide = partial(self._policy.decide, temperature=temperature, generator=self._generator)
         decisions: list[Decision] = []
         while len(decisions) < len(observations):
             part = observations[len(decisions) :][: self._most]

@@ -5,7 +5,8 @@ gone, is asked of another one; the episode waits and goes on. A try that comes l
 of a worker but pictures, which each of them is sent once and asks for again where it has forgotten them.
 
 A decision is made by the version that the worker has seen published, or a newer one; log-probability, value and version are
-recorded where it is made. What travels is msgpack of the records here.
+recorded where it is made. The evaluator asks for one version and no other: an actor that no longer has it says so. What travels is
+msgpack of the records here.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from distrl.experience.frames import FrameReader
 from distrl.rollout.batching import Request
 from distrl.telemetry.spans import Spans
 from distrl.threads import beside
-from distrl.transport.base import ActorLost, EventSink, Inference, Weights
-from distrl.types import Action, Decision, Observation
+from distrl.transport.base import ActorLost, EventSink, Inference, VersionGone, Weights
+from distrl.types import Action, Decision, Observation, PolicyVersion
 
 T = TypeVar("T")
 
@@ -41,6 +42,14 @@ MOST_SENT = 1024
 """Pictures of which a worker remembers that an actor has them."""
 
 
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """One version that decides, as in an evaluation."""
+
+    version: PolicyVersion
+    temperature: float
+    """0: the likeliest choice."""
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker asks of an actor."""
 
@@ -49,6 +58,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Where there are any: which choices stand for them. Else, what to do is asked."""
     version: int = -1
     """The oldest version that may decide."""
+    pinned: Pinned | None = None
+    """The only version that may decide; None: any that is new enough."""
     patience_s: float
     """After which nobody waits for the answer."""
     needs: tuple[str, ...] = ()
@@ -67,6 +78,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Pictures that have to be sent before it can answer."""
     queued: int = 0
     """Decisions that others wait for there."""
+    gone: str = ""
+    """Why the version that was asked for cannot be had; empty: it can."""
 
 
 class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +90,8 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True):
     pictures: int
     """How many pictures the policy reads of an observation: the present one, and earlier ones; 0: none."""
     seed: int
+    pinned: Pinned | None = None
+    """Which version decides, whatever is published; None: the newest."""
 
 
 class RemoteDecider:
@@ -100,11 +115,13 @@ class RemoteDecider:
         self._asking: set[asyncio.Task[None]] = set()
         self._sent: dict[str, OrderedDict[str, None]] = {}
         """By actor, the pictures that it was sent, the newest last."""
+        self._without: dict[str, str] = {}
+        """Actors that do not have the pinned version, and why."""
         self._since: dict[int, float] = {}
         """Since when each ask has been waiting."""
         self._num_asked = 0
         self._failed: asyncio.Future[None] | None = None
-        self.version = -1
+        self.version = settings.pinned.version.version if settings.pinned else -1
         self.num_decisions = self.num_batches = self.num_halved = 0
         self.num_repeated = 0
         """Tries that were not answered."""
@@ -127,9 +144,9 @@ class RemoteDecider:
         return f"an inference actor: {len(self._since)} batches, the oldest for {oldest_s:.0f} s ({known})"
 
     def swap(self) -> None:
-        """Have all later decisions made by the newest version, or newer ones."""
+        """Have all later decisions made by the newest version, or newer ones; a pinned one stays."""
         newest = self._weights.latest()
-        if newest is not None:
+        if newest is not None and self._settings.pinned is None:
             self.version = max(self.version, newest.version)
 
     async def decide(self, observation: Observation) -> tuple[Decision, int]:
@@ -207,6 +224,7 @@ class RemoteDecider:
             observations=observations,
             actions=actions,
             version=version,
+            pinned=self._settings.pinned,
             patience_s=self._settings.deadline_s,
             needs=pictures_of(observations, self._settings.pictures),
         )
@@ -214,7 +232,7 @@ class RemoteDecider:
         self._since[number] = self._clock()
         try:
             while True:
-                actor = self._router.choose(self._inference.actors())
+                actor = self._router.choose(self._able())
                 answer = None if actor is None else await self._try(actor, ask)
                 if answer is not None:
                     return answer
@@ -222,6 +240,14 @@ class RemoteDecider:
                     await asyncio.sleep(LOOK_AGAIN_S)
         finally:
             del self._since[number]
+
+    def _able(self) -> tuple[str, ...]:
+        """Actors that may be asked; `VersionGone` where there are some, and none of them has the version."""
+        known = self._inference.actors()
+        able = tuple(actor for actor in known if actor not in self._without)
+        if known and not able:
+            raise VersionGone("; ".join(f"{actor}: {why}" for actor, why in self._without.items()))
+        return able
 
     async def _try(self, actor: str, ask: Ask) -> Answer | None:
         """One actor's answer; None where it does not come in time, or the actor is gone."""
@@ -239,6 +265,9 @@ class RemoteDecider:
             self._repeat(actor, f"no answer within {self._settings.deadline_s:g} s")
         finally:
             self._router.over(actor, count, queued=answer.queued if answer else None)
+        if answer is not None and answer.gone:
+            self._without[actor] = answer.gone
+            return None
         return answer
 
     def _repeat(self, actor: str, why: str) -> None:

@@ -8,11 +8,21 @@ import time
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
-from distrl.evaluation.evaluate import evaluate, held_out
+from distrl.evaluation.evaluate import Evaluation, evaluate, evaluate_by, held_out
 from distrl.evaluation.report import make_report
+from distrl.rollout.batching import Decider
+from distrl.rollout.remote import Pinned
 from distrl.runtime.base import RoleContext
-from distrl.runtime.factory import leases_of, make_evaluation, make_frame_cache, make_policy, prepare_torch
-from distrl.types import PolicyVersion
+from distrl.runtime.factory import (
+    leases_of,
+    make_evaluation,
+    make_frame_cache,
+    make_pinned_decider,
+    make_policy,
+    prepare_torch,
+)
+from distrl.transport.base import VersionGone
+from distrl.types import PolicyVersion, Task, Trajectory
 
 POLL_S = 0.1
 NICENESS = 5
@@ -54,12 +64,18 @@ def _await_first(context: RoleContext) -> PolicyVersion | None:
 
 
 class Evaluator:
-    """Holds the policy that takes on one version after another: a large one is slow to load, and memory holds one."""
+    """Holds the policy that takes on one version after another: a large one is slow to load, and memory holds one.
+
+    Where inference actors decide for the workers, they decide here too, by the version that is evaluated, and no policy is held.
+    """
 
     def __init__(self, context: RoleContext) -> None:
         self._context = context
         self._frames = make_frame_cache(context.config)
-        self._policy = make_policy(context.config, self._frames)
+        elsewhere = context.config.rollout.decide == "actors"
+        self._policy = None if elsewhere else make_policy(context.config, self._frames)
+        self._decider: Decider | None = None
+        """Who decides in the evaluation that is under way, where it is an actor."""
         self._num_reports = 0
         """In this incarnation: one that dies before its first has made no progress."""
 
@@ -67,14 +83,6 @@ class Evaluator:
         """Play the tasks with a version and write the report, unless the version is gone and newer ones are there."""
         context, config = self._context, self._context.config
         self._begin()
-        try:
-            context.transport.weights.load(self._policy, version)
-        except StoreError as error:
-            if context.transport.weights.latest() == version:
-                raise
-            # It was removed for newer versions in the meantime: the next turn takes one of those.
-            context.log.write("skipped", version=version.version, why=error.seen)
-            return
         # The curve on the way comes from the tuning split: test tasks are played before and after, and never between.
         tasks = held_out(config, count, "test" if name in ("before", "after") else "tune")
         how = make_evaluation(config, seed=config.run.seed, frames=self._frames)
@@ -86,13 +94,36 @@ class Evaluator:
             beat=lambda done: self._beat(f"{words}: {done} of {len(tasks)}"),
             needs=lambda seconds: context.heartbeat.figures.update(needs_s=seconds),
         )
-        report = make_report(evaluate(self._policy, tasks, how), suite=config.tasks.suite, version=version.version)
+        try:
+            played = self._play(version, tasks, how)
+        except (StoreError, VersionGone) as error:
+            if context.transport.weights.latest() == version:
+                raise
+            # It was removed for newer versions in the meantime: the next turn takes one of those.
+            context.log.write("skipped", version=version.version, why=error.seen)
+            return
+        report = make_report(played, suite=config.tasks.suite, version=version.version)
         context.transport.reports.write(name, report)
         self._num_reports += 1
         figures = {"success": report.success, "version": version.version, "n": report.n, "unknown": report.unknown}
         context.heartbeat.figures.update({**figures, "progress": 1.0})
         metrics = {f"evaluator/{key}": value for key, value in figures.items()}
         context.metrics.write("evaluator", role="evaluator", **metrics)
+
+    def _play(self, version: PolicyVersion, tasks: list[Task], how: Evaluation) -> list[Trajectory]:
+        if self._policy is not None:
+            self._context.transport.weights.load(self._policy, version)
+            return evaluate(self._policy, tasks, how)
+
+        def elsewhere(num_devices: int) -> Decider:
+            pinned = Pinned(version=version, temperature=how.temperature)
+            self._decider = make_pinned_decider(self._context, self._frames, pinned, batch_size=num_devices)
+            return self._decider
+
+        try:
+            return evaluate_by(elsewhere, tasks, how)
+        finally:
+            self._decider = None
 
     def rest(self) -> None:
         """Say that nothing is due: a process that waits for its turn is well, whoever kills it."""
@@ -107,6 +138,10 @@ class Evaluator:
         heartbeat.beat(force=True)
 
     def _beat(self, what: str) -> None:
-        self._context.heartbeat.doing(what)
+        lacks = "" if self._decider is None else self._decider.waiting
+        if lacks:
+            self._context.heartbeat.waiting(lacks)
+        else:
+            self._context.heartbeat.doing(what)
         if self._context.orphaned():
             raise SystemExit(0)  # nobody waits for the report

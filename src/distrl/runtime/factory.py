@@ -29,7 +29,7 @@ from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s, verdicts
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
 from distrl.rollout.hindsight import Imitates, Relabeller, flip_seed_of
 from distrl.rollout.outbox import SPOOL_DEADLINE_S, STORE_DEADLINE_S, Spool
-from distrl.rollout.remote import RemoteDecider, RemoteSettings
+from distrl.rollout.remote import Pinned, RemoteDecider, RemoteSettings
 from distrl.rollout.rounds import EqualShares, LockStep, NoRounds, Rounds, SharedRound, share_of
 from distrl.rollout.scheduler import Admission, Portion, TaskFeed
 from distrl.rollout.worker import WorkerParts
@@ -225,18 +225,32 @@ def _make_decider(context: RoleContext, frames: FrameReader | None, seed: str) -
     """Who decides for a worker, and who says what its policy can express: its own policy, or actors elsewhere."""
     config = context.config
     if config.rollout.decide == "actors":
-        settings = RemoteSettings(
-            batch_size=config.rollout.batch_size,
-            deadline_s=config.inference.deadline_s,
-            pictures=pictures_read(config),
-            seed=crc32(seed.encode()),
-        )
-        weights, log = context.transport.weights, context.log
-        remote = RemoteDecider(context.inference, weights, settings, frames=frames, log=log)
+        remote = _make_remote(context, frames, seed, batch_size=config.rollout.batch_size)
         return remote, remote
     policy = make_policy(config, frames)
     log_notices(policy, context.log)
     return policy, Batcher(policy, context.transport.weights, batching(config, seed))
+
+
+def make_pinned_decider(
+    context: RoleContext, frames: FrameReader | None, pinned: Pinned, *, batch_size: int
+) -> RemoteDecider:
+    """The actors that decide for workers, asked by one version alone."""
+    seed = f"{context.config.run.seed} {context.name} {pinned.version.version}"
+    return _make_remote(context, frames, seed, batch_size=batch_size, pinned=pinned)
+
+
+def _make_remote(
+    context: RoleContext, frames: FrameReader | None, seed: str, *, batch_size: int, pinned: Pinned | None = None
+) -> RemoteDecider:
+    settings = RemoteSettings(
+        batch_size=batch_size,
+        deadline_s=context.config.inference.deadline_s,
+        pictures=pictures_read(context.config),
+        seed=crc32(seed.encode()),
+        pinned=pinned,
+    )
+    return RemoteDecider(context.inference, context.transport.weights, settings, frames=frames, log=context.log)
 
 
 def make_pool(context: RoleContext, devices: Sequence[Device]) -> DevicePool:

@@ -1,4 +1,4 @@
-"""An inference actor in its process: a policy that decides for workers which hold none, its heartbeat and its metrics."""
+"""An inference actor in its process: a policy that decides for workers and an evaluator which hold none, its heartbeat and its metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def _serve(context: RoleContext) -> None:
     seed = f"{context.config.run.seed} {context.name} {context.incarnation}"
     batcher = Batcher(policy, context.transport.weights, batching(context.config, seed))
     await _have_weights(context, batcher)
-    server = DecisionServer(policy, batcher, frames)
+    server = DecisionServer(policy, batcher, frames, context.transport.weights)
     deciding = asyncio.create_task(batcher.run(), name="decisions")
     context.requests.serve(server.answer)
     started_s, beats = time.monotonic(), 0
@@ -57,8 +57,9 @@ async def _have_weights(context: RoleContext, batcher: Batcher) -> None:
 def _beat(context: RoleContext, batcher: Batcher, server: DecisionServer, lived_s: float) -> None:
     context.heartbeat.figures.update(
         {
-            "progress": batcher.num_decisions,
+            "progress": batcher.num_decisions + server.pinned.num_decisions,
             "decisions": batcher.num_decisions,
+            "pinned": server.pinned.num_decisions,
             "queued": server.num_queued,
             "dropped": server.num_dropped,
             "batch/mean": batcher.num_decisions / max(1, batcher.num_batches),

@@ -271,23 +271,23 @@ class Session:
         return is_over(self._config.run, self.budget(), self._stats().episodes)
 
     def _wind_down(self, workers: tuple[str, ...]) -> None:
-        """Workers first, then the learner with what they left, then the last evaluation."""
+        """Workers first, then the learner with what they left, then the last evaluation, then the actors that decide."""
         self._phase = "finishing"
         for worker in workers:
             self._runtime.ask_to_finish(worker, needed=False)
         until_s = self._clock() + self._worker_end_s()
         for worker in workers:
             self._await(worker, until_s)
-        for actor in inference_names(self._config):
-            self._runtime.ask_to_finish(actor, needed=False)
         self._transport.episodes.recover()  # what a worker that was killed just now had written and not yet entered
         self._runtime.ask_to_finish("learner", needed=self._has_weights())
         self._await("learner", self._clock() + max(LEARNER_END_S, 2 * self._config.runtime.silent_after_s))
-        for actor in inference_names(self._config):
-            self._await(actor, self._clock() + INFERENCE_END_S)
         self._phase = "evaluating"
         self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
         self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)
+        for actor in inference_names(self._config):  # they decide for the evaluator too
+            self._runtime.ask_to_finish(actor, needed=False)
+        for actor in inference_names(self._config):
+            self._await(actor, self._clock() + INFERENCE_END_S)
 
     def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
         prolonged: set[str] = set()

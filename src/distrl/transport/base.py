@@ -85,6 +85,10 @@ class ActorLost(DistrlError):
     """An actor that was asked for decisions is gone."""
 
 
+class VersionGone(DistrlError):
+    """No actor has the version any more by which it was asked to decide."""
+
+
 class Inference(Protocol):
     """Actors that decide for workers, as one worker reaches them."""
 

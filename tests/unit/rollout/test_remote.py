@@ -14,8 +14,9 @@ import torch
 
 from distrl.experience.frames import FrameCache
 from distrl.rollout.batching import Batcher
-from distrl.rollout.remote import LATE_S, Ask, RemoteDecider, Router, pictures_of
+from distrl.rollout.remote import LATE_S, Ask, Pinned, RemoteDecider, Router, pictures_of
 from distrl.rollout.serving import DecisionServer
+from distrl.transport.base import VersionGone
 from distrl.transport.memory import MemoryTransport
 from distrl.types import Decision, Observation, Past, Press
 from support.batches import screens, tiny_policy
@@ -196,7 +197,7 @@ def test_what_nobody_waits_for_any_more_is_not_decided() -> None:
     async def scene() -> tuple[int, int]:
         policy, frames = tiny_policy(9), FrameCache(4)
         batcher = Batcher(policy, transport.weights, BATCHING)
-        server = DecisionServer(policy, batcher, frames)
+        server = DecisionServer(policy, batcher, frames, transport.weights)
         ask = Ask(observations=tuple(screens(3)), version=0, patience_s=0.05)
         with pytest.raises(TimeoutError):  # the batcher does not run yet
             await server.answer(msgspec.msgpack.encode(ask))
@@ -244,7 +245,7 @@ def test_a_vision_language_model_decides_elsewhere_as_it_would_here_and_each_pic
         actors, policy = Actors(), shake(tiny_vlm("qwen2.5-vl", frames=frames))
         batcher = Batcher(policy, None, BATCHING)
         batcher.version = 4
-        actors.add_server("a", DecisionServer(policy, batcher, frames), batcher)
+        actors.add_server("a", DecisionServer(policy, batcher, frames, MemoryTransport().weights), batcher)
         decider = a_decider(actors, MemoryTransport().weights, frames=pictures, pictures=1, deadline_s=HANGS_S)
         found = [*await decided(decider, seen), *await decided(decider, seen)]
         actors.close()
@@ -287,3 +288,100 @@ def test_the_pictures_that_go_along_are_those_that_the_policy_reads() -> None:
     assert pictures_of(seen, 1) == ("now",)
     assert pictures_of(seen, 2) == ("p3", "now")
     assert pictures_of(seen, 9) == ("p1", "p3", "now")
+
+
+def pinned_decider(actors: Actors, transport: MemoryTransport, version: int) -> RemoteDecider:
+    found = transport.weights.find(version)
+    assert found is not None
+    return a_decider(actors, transport.weights, pinned=Pinned(version=found, temperature=0.5))
+
+
+def test_a_pinned_version_decides_whatever_is_published_while_workers_get_the_newest() -> None:
+    transport, seen = published(0), screens(12)
+
+    async def scene() -> tuple[list[Any], list[Any], int]:
+        actors = Actors()
+        actors.add("a", tiny_policy(9), transport.weights)
+        evaluator, worker = pinned_decider(actors, transport, 0), a_decider(actors, transport.weights)
+        made = list(await decided(evaluator, seen[:6]))
+        publish(transport, 1)
+        worker.swap()
+        both = await asyncio.gather(decided(evaluator, seen[6:]), decided(worker, seen))
+        actors.close()
+        return [*made, *both[0]], both[1], actors.servers["a"].pinned.num_decisions
+
+    evaluated, worked, count = play(scene)
+    assert [version for _, version in evaluated] == [0] * 12
+    assert [version for _, version in worked] == [1] * 12
+    assert count == 12
+    for version, made, temperature in ((0, evaluated, 0.5), (1, worked, 1.0)):
+        policy = tiny_policy(version, spread=0.3)
+        scores = policy.score([policy.encode(one) for one in seen], [decision.choice for decision, _ in made])
+        values = torch.tensor([decision.value for decision, _ in made])
+        assert torch.allclose(values, scores.value_logit_N.detach().sigmoid(), atol=TOLERANCE)
+        recorded = torch.tensor([decision.logp for decision, _ in made])
+        assert torch.allclose(recorded, scores.logp_N.detach(), atol=TOLERANCE) == (temperature == 1.0)
+
+
+def test_an_actor_keeps_a_pinned_version_that_is_removed_and_one_that_never_had_it_is_not_asked_again() -> None:
+    transport, log = published(0, 1), Log()
+
+    async def scene() -> tuple[list[Any], Counter[str]]:
+        actors = Actors()
+        actors.add("had", tiny_policy(9), transport.weights)
+        evaluator = pinned_decider(actors, transport, 1)
+        await decided(evaluator, screens(3))
+        for version in range(2, 12):
+            publish(transport, version)
+        assert transport.weights.find(1) is None
+        actors.add("never", tiny_policy(9), transport.weights)
+        found = await decided(evaluator, screens(40))
+        actors.close()
+        return found, Counter(actor for actor, answer in actors.answered if answer.gone)
+
+    found, gone = play(scene)
+    assert [version for _, version in found] == [1] * 40
+    assert gone == {"never": 1}
+    assert not log.events
+
+
+def test_a_pinned_version_that_no_actor_has_is_an_error_and_workers_are_answered_on() -> None:
+    transport = published(0, 1)
+
+    async def scene() -> list[Any]:
+        actors = Actors()
+        actors.add("a", tiny_policy(9), transport.weights)
+        evaluator, worker = pinned_decider(actors, transport, 1), a_decider(actors, transport.weights)
+        for version in range(2, 12):
+            publish(transport, version)
+        with pytest.raises(VersionGone, match="a: "):
+            await decided(evaluator, screens(3))
+        worker.swap()
+        found = await decided(worker, screens(5))
+        actors.close()
+        return found
+
+    assert [version for _, version in play(scene)] == [11] * 5
+
+
+def test_weights_in_use_that_are_removed_during_a_pinned_batch_are_followed_by_the_newest() -> None:
+    transport = published(0)
+
+    async def scene() -> tuple[int, list[Any]]:
+        policy = tiny_policy(9)
+        batcher = Batcher(policy, transport.weights, BATCHING)
+        batcher.swap()
+        publish(transport, 1)
+        batcher.swap()
+
+        def load() -> None:
+            for version in range(2, 12):
+                publish(transport, version)
+
+        await batcher.decide_with(load, screens(2), temperature=1.0)
+        return batcher.version, list(policy.weights().values())
+
+    version, tensors = play(scene)
+    assert version == 11
+    expected = tiny_policy(11, spread=0.3).weights().values()
+    assert all(torch.equal(one, other) for one, other in zip(tensors, expected, strict=True))

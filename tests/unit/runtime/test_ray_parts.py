@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
 
 from distrl.config.load import load_config
-from distrl.errors import StoreError
+from distrl.errors import ConfigError, StoreError
 from distrl.runtime.base import role_names
 from distrl.runtime.ray.cluster import Needs, Node, code_version, needs_of, refuse, without_place
 from distrl.runtime.ray.node_spools import NodeSpools
 from distrl.runtime.ray.role_actor import Order
+from distrl.types import Value
 
 
 def a_node(**free: float) -> Node:
@@ -66,6 +67,20 @@ def test_a_learner_that_computes_on_a_gpu_asks_for_one() -> None:
     config = load_config(None, {"policy.kind": "pixel", "rollout.keep_screenshots": True, "learner.device": "cuda"})
     (learner, *_) = needs_of(config, role_names(config), gpus=0.0)
     assert learner.resources == {"CPU": 1.0, "GPU": 1.0}
+
+
+def test_a_learner_and_an_inference_actor_share_the_only_gpu() -> None:
+    own: dict[str, Value] = {
+        "policy.kind": "pixel", "rollout.keep_screenshots": True, "learner.device": "cuda", "runtime.kind": "ray", "rollout.decide": "actors",
+        "inference.gpus": 0.5,
+    }  # fmt: skip
+    node = [a_node(CPU=9.0, GPU=1.0)]
+    whole, shared = (load_config(None, {**own, "runtime.learner_gpu_share": share}) for share in (1.0, 0.5))
+    roles = ("learner", "inference-0")
+    assert len(without_place(needs_of(whole, roles, gpus=1.0), node)) == 1
+    assert without_place(needs_of(shared, roles, gpus=1.0), node) == []
+    with pytest.raises(ConfigError, match=r"learner.gpus = 2 and runtime.learner_gpu_share = 0.5"):
+        load_config(None, {**own, "runtime.learner_gpu_share": 0.5, "learner.gpus": 2})
 
 
 def test_the_refusal_says_which_roles_what_they_need_and_what_is_free() -> None:

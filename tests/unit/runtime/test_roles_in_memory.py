@@ -17,7 +17,7 @@ from distrl.config.schema import Config
 from distrl.evaluation.report import Report, make_report
 from distrl.rollout.outbox import Spool
 from distrl.rollout.worker import WorkerParts
-from distrl.runtime import evaluator_role, factory
+from distrl.runtime import evaluator_role, factory, inference_role
 from distrl.runtime.base import RoleContext
 from distrl.runtime.evaluator_role import Evaluator, keep_evaluating
 from distrl.runtime.factory import make_policy
@@ -114,6 +114,7 @@ def test_a_worker_without_a_policy_plays_with_what_an_inference_actor_decides(
     )
     thread = threading.Thread(target=run_role, args=[serving], daemon=True)
     thread.start()
+    assert inference_role.make_policy is factory.make_policy  # imported here, and not by the thread, which may be late
     monkeypatch.setattr(factory, "make_policy", None)  # a worker that makes one fails
     enough = lambda: transport.episodes.stats().episodes >= 5  # noqa: E731
     collect(replace(role("worker-0", tmp_path, settings, transport, enough), inference=actors))

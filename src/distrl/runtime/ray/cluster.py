@@ -64,7 +64,7 @@ def _resources(config: Config, role: str, gpus: float) -> Resources:
         device = config.learner.device
         wants_gpu = device.startswith("cuda") or (device == "auto" and config.policy.kind != "pointer" and gpus >= 1)
         num = float(config.learner.gpus)
-        return {"CPU": 1.0, "GPU": num} if wants_gpu else {"CPU": num}
+        return {"CPU": 1.0, "GPU": num * runtime.learner_gpu_share} if wants_gpu else {"CPU": num}
     if role == "evaluator":
         return {}  # it runs at a lower priority, beside whatever is there
     if role in inference_names(config):

@@ -136,7 +136,7 @@ class RoleActor:
         warnings = WarningLog(log)
         logging.getLogger("distrl").addHandler(warnings)
         is_worker = order.name in worker_names(order.config)
-        deciding = inference_names(order.config) if is_worker else ()
+        deciding = inference_names(order.config) if is_worker or order.name == "evaluator" else ()
         inference = RayInference(order.spools[-1], deciding, transport.heartbeats) if deciding else None
         context = RoleContext(
             name=order.name,

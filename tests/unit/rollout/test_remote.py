@@ -54,6 +54,8 @@ async def decided(decider: RemoteDecider, seen: list[Observation]) -> list[tuple
     await asyncio.wait({deciding, asking}, return_when=asyncio.FIRST_COMPLETED)
     deciding.cancel()
     if deciding.done() and not deciding.cancelled():
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
         deciding.result()
     return list(await asking)
 

@@ -23,7 +23,7 @@ from distrl.errors import RoleCrashed
 from distrl.runtime.summary import Summary
 from distrl.types import Value
 
-MINUTES, QUICK_MINUTES = 2.0, 0.3
+MINUTES, QUICK_MINUTES = 3.0, 0.3
 NODES = 2
 DEADLINE_S = 1200.0
 ACTORS: dict[str, Value] = {"rollout.decide": "actors", "inference.actors": 2, "inference.cpus": 0.1}

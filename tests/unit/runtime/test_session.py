@@ -17,7 +17,7 @@ from distrl.evaluation.report import make_report
 from distrl.runtime import session as sessions
 from distrl.runtime.base import RoleStatus, Runtime
 from distrl.runtime.run_folder import create_run, take
-from distrl.runtime.session import LEARNER_END_S, LEARNER_END_S, WORKER_END_S, RunSnapshot, Session
+from distrl.runtime.session import LEARNER_END_S, WORKER_END_S, RunSnapshot, Session
 from distrl.telemetry.events import EventLog, events_of
 from distrl.telemetry.heartbeat import Heartbeat, Phase
 from distrl.transport.base import BudgetUsed

@@ -8,10 +8,11 @@ import time
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
-from distrl.evaluation.evaluate import evaluate, held_out
+from distrl.evaluation.evaluate import evaluate
 from distrl.evaluation.report import make_report
 from distrl.runtime.base import RoleContext
 from distrl.runtime.factory import leases_of, make_evaluation, make_frame_cache, make_policy, prepare_torch
+from distrl.tasks.base import held_out
 from distrl.types import PolicyVersion
 
 POLL_S = 0.1
@@ -76,7 +77,7 @@ class Evaluator:
             context.log.write("skipped", version=version.version, why=error.seen)
             return
         # The curve on the way comes from the tuning split: test tasks are played before and after, and never between.
-        tasks = held_out(config, count, "test" if name in ("before", "after") else "tune")
+        tasks = held_out(config.tasks, count, "test" if name in ("before", "after") else "tune")
         how = make_evaluation(config, seed=config.run.seed, frames=self._frames)
         # With the report's name: a version may be evaluated twice in a row, and each has its own deadline.
         words = f"evaluating version {version.version} ({name})"

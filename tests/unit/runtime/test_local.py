@@ -242,6 +242,7 @@ def test_where_heartbeats_are_rarer_a_healthy_role_is_not_named(tmp_path: Path) 
 def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp_path: Path) -> None:
     with scene(tmp_path, "falls-silent") as made:
         made.supervise_until(lambda: made.says("thinking hard"))
+        made.runtime.supervise()  # which has heard that
         made.clock.ahead_s += 3600.0
         made.runtime.supervise()
         made.runtime.supervise()

@@ -84,7 +84,7 @@ HELPER = """
 import os, subprocess, sys
 if "worker-0" in sys.orig_argv and not os.path.exists(os.environ["DISTRL_TEST_HELPER"]):
     with open(os.environ["DISTRL_TEST_HELPER"], "w") as file:
-        file.write(str(subprocess.Popen(["sleep", "600"]).pid))
+        file.write(str(subprocess.Popen(["sleep", "120"]).pid))
 """
 """A `sitecustomize` with which a worker has a process beside it, as one with a browser has."""
 

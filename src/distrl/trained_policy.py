@@ -140,7 +140,8 @@ class TrainedPolicy:
         from random import Random
 
         from distrl.evaluation.playback import play
-        from distrl.runtime.playing import choose_task, make_player
+        from distrl.runtime.playing import make_player
+        from distrl.runtime.source import choose_task
 
         player = make_player(self._loaded, temperature=temperature, seed=seed)
         chosen = choose_task(self.config, task, number=Random(int(seed)).randrange(10**9))

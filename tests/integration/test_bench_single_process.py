@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from distrl.bench.learning.single_process import Plan, Point, SingleProcessTrainer, warm_start
 from distrl.config.schema import Config, DataConfig
-from distrl.evaluation.evaluate import held_out
 from distrl.policies.base import Policy
 from distrl.runtime.factory import make_policy
+from distrl.tasks.base import held_out
 from distrl.types import PolicyVersion, Trajectory
 from support.learners import small_config
 
@@ -41,7 +41,7 @@ def trained(
 ) -> tuple[SingleProcessTrainer, list[Point], list[Point]]:
     """A trainer after its training, what it returned and what it reported on the way."""
     plan = Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag, evaluate_every=evaluate_every)
-    trainer, reported = SingleProcessTrainer(plan, held_out(config, NUM_HELD_OUT)), list[Point]()
+    trainer, reported = SingleProcessTrainer(plan, held_out(config.tasks, NUM_HELD_OUT)), list[Point]()
     return trainer, trainer.run(reported.append), reported
 
 
@@ -92,7 +92,7 @@ def test_it_evaluates_on_the_way_where_asked() -> None:
 @pytest.mark.parametrize("lag", [0, 1, 8])
 def test_every_episode_arrives_as_old_as_the_lag_even_the_first(lag: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = SingleProcessTrainer(
-        Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(CONFIG, NUM_HELD_OUT)
+        Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(CONFIG.tasks, NUM_HELD_OUT)
     )
     episodes, ages = trainer._transport.episodes, list[int]()
     add = episodes.add
@@ -110,7 +110,7 @@ def test_every_episode_arrives_as_old_as_the_lag_even_the_first(lag: int, monkey
 def test_the_acting_policy_has_the_weights_of_the_version_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     published = dict[int, bytes]()
     trainer = SingleProcessTrainer(
-        Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=1), held_out(CONFIG, NUM_HELD_OUT)
+        Plan(config=CONFIG, episodes=NUM_EPISODES, chunk=CHUNK, lag=1), held_out(CONFIG.tasks, NUM_HELD_OUT)
     )
     weights = trainer._transport.weights
     publish = weights.publish
@@ -134,7 +134,7 @@ def test_every_algorithm_trains(name: str, lag: int) -> None:
     own: dict[str, object] = {"critic_warmup_updates": 0} if name in ("digirl", "ppo") else {}
     config = small_config(**SETTINGS, algorithm={"kind": name, name: own}, rollout={"group_size": 4})
     trainer = SingleProcessTrainer(
-        Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(config, NUM_HELD_OUT)
+        Plan(config=config, episodes=NUM_EPISODES, chunk=CHUNK, lag=lag), held_out(config.tasks, NUM_HELD_OUT)
     )
     end = trainer.run(lambda point: None)[-1]
     tasks = [row.task for row in trainer._transport.episodes.after(0, NUM_EPISODES)]

@@ -17,7 +17,7 @@ from distrl.algorithms.grpo import group_advantage
 from distrl.algorithms.ppo import clipped_gain, normalised
 from distrl.algorithms.targets import lambda_returns
 from distrl.config.schema import Config
-from distrl.evaluation.evaluate import evaluate, held_out
+from distrl.evaluation.evaluate import evaluate
 from distrl.experience.frames import FrameBuffer, FrameCache, FrameStore
 from distrl.learner.loop import Learner, LearnerParts
 from distrl.policies.base import Scores
@@ -25,7 +25,7 @@ from distrl.policies.pixel.policy import PixelPolicy
 from distrl.pretraining.warm_start import WarmStarter
 from distrl.rollout.worker import references_of
 from distrl.runtime.factory import make_algorithm, make_evaluation, make_policy, make_relabeller
-from distrl.tasks.base import find_suite
+from distrl.tasks.base import find_suite, held_out
 from distrl.transport.files import CheckpointFolder, FileEpisodes
 from distrl.transport.weight_files import WeightsFolder
 from distrl.types import Ending, Trajectory
@@ -50,7 +50,7 @@ def play(folder: Path, config: Config, count: int = 3) -> list[Trajectory]:
     """Episodes of an untrained policy in the store of a run, as a worker leaves them."""
     frames = FrameBuffer(FrameStore(folder), capacity=50)
     policy = make_policy(config, frames)
-    tasks = [replace(task, max_steps=3) for task in held_out(config, count, "train")]
+    tasks = [replace(task, max_steps=3) for task in held_out(config.tasks, count, "train")]
     how = replace(make_evaluation(config, seed=0), temperature=1.0, keep_frame=frames.put)
     found, episodes = evaluate(policy, tasks, how), FileEpisodes(folder)
     for trajectory in found:

@@ -80,7 +80,22 @@ def test_ctrl_c_finishes_and_saves_and_the_run_goes_on_to_its_end(stage: Stage) 
     assert "is finished" in again.stderr
 
 
-def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(stage: Stage) -> None:
+HELPER = """
+import os, subprocess, sys
+if "worker-0" in sys.orig_argv and not os.path.exists(os.environ["DISTRL_TEST_HELPER"]):
+    with open(os.environ["DISTRL_TEST_HELPER"], "w") as file:
+        file.write(str(subprocess.Popen(["sleep", "120"]).pid))
+"""
+"""A `sitecustomize` with which a worker has a process beside it, as one with a browser has."""
+
+
+def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(HELPER)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'path'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("DISTRL_TEST_HELPER", str(tmp_path / "helper"))
     training = stage.begin(run__episodes=ENDLESS, rollout__workers=2)
     run = training.run
     training.until(lambda: num_episodes(run) >= 20)
@@ -96,6 +111,8 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(stage: Stage)
     assert (second.returncode, f"in use by process {training.process.pid}" in second.stderr) == (2, True)
 
     orphans = [heartbeat(run, role).pid for role in living(run)]
+    orphans.append(int((tmp_path / "helper").read_text()))
+    assert all(Path(f"/proc/{pid}").exists() for pid in orphans)
     os.killpg(training.process.pid, signal.SIGKILL)
     training.process.wait()
     # At once, while the roles of the first session may still be about to notice: two incarnations of one never overlap.

@@ -105,10 +105,15 @@ def names() -> list[str]:
     return sorted(BENCHES)
 
 
-def find(name: str) -> Bench:
-    """The benchmark with this name, or an error that names the others."""
+def check_name(name: str) -> None:
+    """Raise where no benchmark has this name, with the others; none is loaded."""
     if name not in BENCHES:
         raise UsageError(f"no benchmark is called {name!r}", expected=closest(name, names()), fix="distrl bench --help")
+
+
+def find(name: str) -> Bench:
+    """The benchmark with this name, or an error that names the others."""
+    check_name(name)
     return cast(Bench, import_module(f"distrl.bench.{BENCHES[name]}"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from distrl.bench.base import QUICK, BenchOptions, find, names, provenance_of, results_file, write_results
+from distrl.bench.base import QUICK, BenchOptions, check_name, find, names, provenance_of, results_file, write_results
 from distrl.cli.main import console, print_json, whole_number
 
 
@@ -28,11 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and report."""
-    bench = find(args.name)
-    options = BenchOptions(quick=args.quick, seeds=args.seeds, out=args.out)
-    # Before the measurement, so that a long one is not lost to a wrong folder.
+    check_name(args.name)
+    # Before anything is loaded and measured, so that nothing long is lost to a wrong folder.
     file = results_file(args.out, args.name, quick=args.quick) if args.out else None
-    result = bench.run(options)
+    options = BenchOptions(quick=args.quick, seeds=args.seeds, out=args.out)
+    result = find(args.name).run(options)
     _print_table(args.name, result)
     if file is not None:
         write_results(result, provenance_of(args.name, _command(args), options, result), file)

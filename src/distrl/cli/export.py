@@ -15,7 +15,7 @@ from distrl.cli.extras import need_model_packages, need_training_packages
 from distrl.cli.trust import add_trust_flag, trusted_config
 from distrl.config.load import config_hash
 from distrl.config.schema import Config
-from distrl.errors import UsageError
+from distrl.errors import StoreError, UsageError
 from distrl.evaluation.report import Rate
 from distrl.plugins import BUILT_IN
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from distrl.cli.main import print_json
     from distrl.runtime.source import locate, newest_version
 
-    _refuse_taken(args.out)
+    _check_out(args.out)
     folder, checkpoint = locate(args.run)
     config = _on_the_cpu(trusted_config(folder, trusted=args.trust_code))
     need_model_packages(config)
@@ -83,7 +83,7 @@ def _export_episodes(args: argparse.Namespace) -> int:
     from distrl.experience.dataset import write_dataset
 
     need_dataset_packages()
-    _refuse_taken(args.out)
+    _check_out(args.out)
     found, sizes = open_run(args.run), []
     if not found.index(limit=1):
         raise UsageError(f"{found.path} has no episode", expected="a run with stored episodes", fix="distrl runs list")
@@ -131,7 +131,14 @@ def _on_the_cpu(config: Config) -> Config:
     return replace(config, policy=replace(config.policy, device="cpu"))
 
 
-def _refuse_taken(out: Path) -> None:
+def _check_out(out: Path) -> None:
+    """Raise where there is something already, or where nothing can be made."""
+    from distrl.experience.durable import refusal_at
+
+    if seen := refusal_at(out):
+        raise StoreError(
+            f"cannot write {out}: {seen}", expected="a new folder", fix="choose another with the second argument"
+        )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} is not empty", expected="a new folder", fix=f"distrl export RUN {out}-2")
 

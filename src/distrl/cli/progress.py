@@ -206,7 +206,9 @@ def line(snapshot: RunSnapshot) -> str:
     dead = [f"{r.role}: {trouble}" for r in snapshot.roles if (trouble := trouble_of(r))]
     recovering = sum((r.heartbeat.figures.get("restarting", 0) for r in snapshot.roles if r.heartbeat), 0.0)
     warming = [
-        r.heartbeat.what for r in snapshot.roles if r.heartbeat and r.role == "learner" and not snapshot.stats.episodes
+        r.heartbeat.what
+        for r in snapshot.roles
+        if r.role == "learner" and r.heartbeat and r.heartbeat.phase != "waiting" and not snapshot.stats.episodes
     ]
     phones = [f"{recovering:.0f} phone(s) recovering"] if recovering else []
     return " · ".join([part for part in shown if part] + warming + phones + dead + waiting[:2])

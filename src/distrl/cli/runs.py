@@ -118,7 +118,7 @@ def _print_list(found: list[RunFacts]) -> None:
             print(f"{one.name}: {one.why}")
         if one.pruned:
             print(f"{one.name}: pruned of its {' and '.join(one.pruned)}")
-    print(f"{len(found)} runs, {human(sum(one.size_bytes for one in found))}")
+    print(f"{len(found)} run{'s' * (len(found) != 1)}, {human(sum(one.size_bytes for one in found))}")
 
 
 def _share(rate: Rate | None) -> str:
@@ -215,5 +215,5 @@ def _print_pruned(found: list[Pruned], *, deleted: bool, as_json: bool) -> None:
             print(f"  {part:12} {human(size):>9}  {what}")
         if one.failed:
             print(f"  not all of it went: {one.failed}")
-    said = f"{human(total)} would go; the same command with --yes deletes it"
+    said = f"{human(total)} would go; the same command with --yes deletes it" if total else "there is nothing to delete"
     print(f"deleted {human(total)}" if deleted else said)

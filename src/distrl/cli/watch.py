@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
     choice = TaskChoice(suite=suite, split=args.split)
     source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
     outputs = _outputs(source, args)
+    tasks = _tasks(source, args)
     from distrl.runtime.factory import prepare_torch
 
-    tasks = _tasks(source, args)
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
     watched = _watch(source, tasks, outputs, args)
@@ -111,7 +111,7 @@ def _suite_of(task: str | None) -> str | None:
 def _tasks(source: Source, args: argparse.Namespace) -> list[Task]:
     from random import Random
 
-    from distrl.runtime.playing import choose_task
+    from distrl.runtime.source import choose_task
 
     first = Random(args.seed).randrange(10**9)
     count = range(args.episodes)
@@ -205,16 +205,9 @@ def _outputs(source: Source, args: argparse.Namespace) -> dict[str, Path]:
 
 def _check_output(flag: str, file: Path) -> None:
     """`StoreError` where a file cannot be written: nothing is made yet."""
-    try:
-        seen = "it is a folder" if file.is_dir() else ""
-        folder = file.absolute().parent
-        while not folder.exists():
-            folder = folder.parent
-        if not seen and not (folder.is_dir() and os.access(folder, os.W_OK)):
-            seen = f"{folder} is no folder that you may write to"
-    except OSError as error:
-        seen = error.strerror or str(error)
-    if seen:
+    from distrl.experience.durable import refusal_at
+
+    if seen := refusal_at(file) or ("it is a folder" if file.is_dir() else ""):
         raise StoreError(f"cannot write {file}: {seen}", fix=f"{flag} with a file that you may write")
 
 

@@ -18,7 +18,7 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.devices.base import Clock, Device, DeviceLeases
 from distrl.devices.pool import DevicePool
-from distrl.errors import DeviceError, LossCause, TaskError
+from distrl.errors import DeviceError, LossCause
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, Decider, all_or_first_error
 from distrl.rollout.deadlines import longest_attempt_s
@@ -30,9 +30,8 @@ from distrl.rollout.episode import (
     run_episode,
     with_verdict,
 )
-from distrl.tasks.base import find_suite, no_tasks, tasks_of
 from distrl.tasks.judges import Judge, judge_attempt
-from distrl.types import Decision, Ending, EndState, Observation, Split, Task, Trajectory, Verdict
+from distrl.types import Decision, Ending, EndState, Observation, Task, Trajectory, Verdict
 
 TEMPERATURE = 0.5
 """Of the choices in an evaluation: likelier than in training, but a loop is not repeated for ever."""
@@ -212,23 +211,3 @@ def _limits(config: Config) -> EpisodeLimits:
         history=rollout.history,
         repeat_penalty=rollout.repeat_penalty,
     )
-
-
-def held_out(config: Config, count: int, split: Split = "test") -> list[Task]:
-    """The first `count` held-out tasks of the run's suite that are within its limits; `TaskError` without any."""
-    chosen: list[Task] = []
-    suite, limit = find_suite(config.tasks), config.tasks.max_oracle_steps
-    for task in tasks_of(suite, split):
-        if not limit or task.oracle_steps <= limit:
-            chosen.append(task)
-        if len(chosen) == count:
-            break
-    if not suite.size(split):
-        raise no_tasks(suite, split)
-    if not chosen:
-        raise TaskError(
-            f"no {split} task of {suite.name} is done in {limit} step(s)",
-            expected="tasks.max_oracle_steps of 0 (no limit), or large enough for some task",
-            fix="--max-oracle-steps 0",
-        )
-    return chosen

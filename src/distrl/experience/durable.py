@@ -55,6 +55,18 @@ def storage_errors(folder: Path, *, flag: str = "--run.root") -> Iterator[None]:
         raise kind(f"cannot use the index in {folder}: {error}", fix=_index_fix(error).format(flag=flag)) from error
 
 
+def refusal_at(path: Path) -> str:
+    """Why nothing can be written at this path, in words; empty: it can. Nothing is made."""
+    nearest = path.absolute()
+    try:
+        while not nearest.exists():
+            nearest = nearest.parent
+    except OSError as error:
+        return error.strerror or str(error)
+    usable = os.access(nearest, os.W_OK) and (nearest.is_dir() or nearest == path.absolute())
+    return "" if usable else f"{nearest} is no folder that you may write to"
+
+
 def _place(error: OSError, folder: Path) -> Path:
     """What is in the way, where the system says so: a folder in the place of a file, or the folder in which nothing may be written."""
     if not isinstance(error.filename, str):

@@ -106,10 +106,23 @@ class ExperienceStore:
     def read(self, id: str) -> Trajectory:
         """The episode, verified; `StoreError` names the file where it is damaged or gone."""
         path = self.path(id)
+        if not path.exists():
+            self._refuse_unknown(id)
         trajectory = load(path).trajectory
         if trajectory.id != id:
             raise StoreError(f"{path} holds episode {trajectory.id}", fix="copy the right file back from a backup")
         return trajectory
+
+    def _refuse_unknown(self, id: str) -> None:
+        """Raise where there never was such an episode, and not one whose file is gone."""
+        with storage_errors(self.folder):
+            known = id in self._index.ids()
+        if not known:
+            raise StoreError(
+                f"{self.folder} holds no episode {id}",
+                expected="the id of a stored episode",
+                fix=f"distrl view {self.folder.parent} lists them, and in Python `distrl.open_run(…).index()`",
+            )
 
     def after(self, seq: int, limit: int) -> list[IndexRow]:
         """Up to `limit` rows newer than the cursor `seq` (0: from the start), in order."""

@@ -8,7 +8,7 @@ import time
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
-from distrl.evaluation.evaluate import Evaluation, evaluate, evaluate_by, held_out
+from distrl.evaluation.evaluate import Evaluation, evaluate, evaluate_by
 from distrl.evaluation.report import make_report
 from distrl.rollout.batching import Decider
 from distrl.rollout.remote import Pinned
@@ -21,6 +21,7 @@ from distrl.runtime.factory import (
     make_policy,
     prepare_torch,
 )
+from distrl.tasks.base import held_out
 from distrl.transport.base import VersionGone
 from distrl.types import PolicyVersion, Task, Trajectory
 
@@ -84,7 +85,7 @@ class Evaluator:
         context, config = self._context, self._context.config
         self._begin()
         # The curve on the way comes from the tuning split: test tasks are played before and after, and never between.
-        tasks = held_out(config, count, "test" if name in ("before", "after") else "tune")
+        tasks = held_out(config.tasks, count, "test" if name in ("before", "after") else "tune")
         how = make_evaluation(config, seed=config.run.seed, frames=self._frames)
         # With the report's name: a version may be evaluated twice in a row, and each has its own deadline.
         words = f"evaluating version {version.version} ({name})"

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from distrl.config.kinds import Count, Seed
 from distrl.config.rules import reads_screenshots
 from distrl.config.schema import Config
-from distrl.errors import TaskError, UsageError
-from distrl.evaluation.evaluate import TEMPERATURE, evaluate, held_out
+from distrl.errors import UsageError
+from distrl.evaluation.evaluate import TEMPERATURE, evaluate
 from distrl.evaluation.playback import Player
 from distrl.evaluation.report import Report, make_report
 from distrl.experience.frames import FrameCache
@@ -28,8 +28,8 @@ from distrl.policies.base import Policy, notices_of
 from distrl.runtime.exported import load_export
 from distrl.runtime.factory import FRAMES_IN_MEMORY, make_evaluation, make_policy
 from distrl.runtime.run_folder import RunFolder
-from distrl.runtime.source import Source, check_split, check_text, check_whole, newest_version
-from distrl.tasks.base import find_suite, find_task
+from distrl.runtime.source import Source, check_whole, newest_version
+from distrl.tasks.base import held_out
 from distrl.tasks.judges import find_judge
 from distrl.transport.files import read_checkpoint
 from distrl.transport.lease_files import phone_leases
@@ -98,7 +98,7 @@ def evaluate_source(
 
 def choose_tasks(config: Config, episodes: int, split: Split, notice: Callable[[str], None]) -> list[Task]:
     """The tasks to play; where there are fewer than asked for, people are told how many there are."""
-    tasks = held_out(config, episodes, split)
+    tasks = held_out(config.tasks, episodes, split)
     if len(tasks) < episodes:
         seen = f"--episodes {episodes}: {config.tasks.suite} has {len(tasks)} such {split} tasks"
         notice(f"{seen}, and all of them are played")
@@ -119,25 +119,6 @@ def make_player(loaded: Loaded, *, temperature: float = TEMPERATURE, seed: int =
         temperature=temperature,
         seed=seed,
     )
-
-
-def choose_task(config: Config, task: str | None, *, split: Split = "test", number: int = 0) -> Task:
-    """The task of this id, or number `number` of the split, counted round and within the run's limits."""
-    suite = find_suite(config.tasks)
-    check_split(split)
-    if task is not None:
-        check_text("task", task, example=f"{suite.name}/test/0")
-        # Of a suite that is named by an import path, the id begins with its own name.
-        return find_task(suite, task if "/" in task else f"{suite.name}/{split}/{task}")
-    size = suite.size(split)
-    if not size:
-        raise TaskError(f"{suite.name} has no {split} tasks", fix="--split train")
-    limit = config.tasks.max_oracle_steps
-    for index in range(size):
-        found = suite.task(split, (number + index) % size)
-        if not limit or found.oracle_steps <= limit:
-            return found
-    return held_out(config, 1, split)[0]  # which says what is wrong
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 
 from distrl.config.kinds import FewOrNone
 from distrl.config.schema import Config
-from distrl.errors import StoreError, UsageError
+from distrl.errors import StoreError, TaskError, UsageError
 from distrl.runtime.exported import ExportManifest, export_config, is_export, read_manifest
 from distrl.runtime.run_folder import RunFolder, open_run
 from distrl.runtime.trust import refuse_code
-from distrl.tasks.base import SPLITS, find_suite, unknown_split
+from distrl.tasks.base import SPLITS, find_suite, find_task, held_out, unknown_split
 from distrl.transport.files import MANIFEST
 from distrl.transport.weight_files import WeightsFolder
-from distrl.types import PolicyVersion, Split
+from distrl.types import PolicyVersion, Split, Task
 
 
 class TaskChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +96,25 @@ def with_tasks(config: Config, choice: TaskChoice) -> Config:
     chosen = replace(config, tasks=replace(config.tasks, suite=name, max_oracle_steps=limit, options=options))
     find_suite(chosen.tasks)
     return chosen
+
+
+def choose_task(config: Config, task: str | None, *, split: Split = "test", number: int = 0) -> Task:
+    """The task of this id, or number `number` of the split, counted round and within the run's limits."""
+    suite = find_suite(config.tasks)
+    check_split(split)
+    if task is not None:
+        check_text("task", task, example=f"{suite.name}/test/0")
+        # Of a suite that is named by an import path, the id begins with its own name.
+        return find_task(suite, task if "/" in task else f"{suite.name}/{split}/{task}")
+    size = suite.size(split)
+    if not size:
+        raise TaskError(f"{suite.name} has no {split} tasks", fix="--split train")
+    limit = config.tasks.max_oracle_steps
+    for index in range(size):
+        found = suite.task(split, (number + index) % size)
+        if not limit or found.oracle_steps <= limit:
+            return found
+    return held_out(config.tasks, 1, split)[0]  # which says what is wrong
 
 
 def locate(path: Path) -> tuple[RunFolder, Path | None]:

@@ -25,6 +25,7 @@ from distrl.telemetry.events import events_of, read_events
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.base import BudgetUsed, Events, IndexRow, Reports, StoreStats, Transport
 from distrl.transport.files import FileBudget, FileHeartbeats
+from distrl.types import Value
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,7 +336,12 @@ def last_lost(run: RunFolder) -> str:
         for event in events_of(path, name, "device", "why")
     ]
     newest = max(found, key=lambda event: float(event["time_s"]), default=None)
-    return "" if newest is None else f"{newest['device']}: {newest['why']}"
+    return "" if newest is None else f"{newest['device']}: {_why_of(newest)}"
+
+
+def _why_of(event: dict[str, Value]) -> str:
+    """Why a device was lost, without its name once more."""
+    return str(event["why"]).removeprefix(f"{event['device']} is lost: ")
 
 
 def _troubles(run: RunFolder) -> list[str]:
@@ -348,7 +354,7 @@ def _troubles(run: RunFolder) -> list[str]:
     ]
     for path in run.logs.glob("worker-*.jsonl"):
         found += [
-            (float(event["time_s"]), f"{event['device']} lost: {event['why']}")
+            (float(event["time_s"]), f"{event['device']} lost: {_why_of(event)}")
             for event in events_of(path, "device_lost", "device", "why")
         ]
     return [text for _, text in sorted(found)[-TROUBLES:]]

@@ -73,6 +73,26 @@ def tasks_of(suite: Suite, split: Split, count: int | None = None) -> Iterator[T
     return (suite.task(split, index) for index in range(size if count is None else min(count, size)))
 
 
+def held_out(tasks: TasksConfig, count: int, split: Split = "test") -> list[Task]:
+    """The first `count` held-out tasks of a run's suite that are within its limits; `TaskError` without any."""
+    chosen: list[Task] = []
+    suite, limit = find_suite(tasks), tasks.max_oracle_steps
+    for task in tasks_of(suite, split):
+        if not limit or task.oracle_steps <= limit:
+            chosen.append(task)
+        if len(chosen) == count:
+            break
+    if not suite.size(split):
+        raise no_tasks(suite, split)
+    if not chosen:
+        raise TaskError(
+            f"no {split} task of {suite.name} is done in {limit} step(s)",
+            expected="tasks.max_oracle_steps of 0 (no limit), or large enough for some task",
+            fix="--max-oracle-steps 0",
+        )
+    return chosen
+
+
 def find_task(suite: Suite, id: str) -> Task:
     """The task with this id (`suite/split/number`)."""
     split, _, number = id.removeprefix(f"{suite.name}/").partition("/")

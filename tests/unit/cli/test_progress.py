@@ -130,6 +130,13 @@ def test_an_inference_actor_is_shown_with_its_decisions() -> None:
     assert figures(actor.heartbeat) == "version 7 · 900 decisions · 7.2 in a batch"
 
 
+def test_what_the_learner_waits_for_is_told_once() -> None:
+    waits = role("learner", "episodes: 3 of the first 64 are in", phase="waiting", version=0)
+    nothing = StoreStats(episodes=0, steps=0, successes=0, wall_s=0.0, size_bytes=0, last_seq=0)
+    early = replace(moment([waits]), stats=nothing)
+    assert line(early).count("3 of the first 64") == 1
+
+
 def test_the_held_out_figure_says_how_many_tasks_it_is_on() -> None:
     show = Show(140)
     with show.progress:

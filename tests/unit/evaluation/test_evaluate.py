@@ -20,11 +20,11 @@ from distrl.evaluation.evaluate import (
     Evaluation,
     deadline_s,
     evaluate,
-    held_out,
     longest_try_s,
 )
 from distrl.evaluation.report import make_report
 from distrl.runtime.factory import make_evaluation
+from distrl.tasks.base import held_out
 from distrl.tasks.judges import Attempt
 from distrl.tasks.sim.oracle import Oracle
 from distrl.transport.memory import LeaseTable, MemoryLeases
@@ -39,7 +39,7 @@ def how(config: Config = CONFIG, **changes: Any) -> Evaluation:
 
 
 def test_each_task_is_played_once_whatever_the_faults_of_training() -> None:
-    tasks = held_out(CONFIG, 10)
+    tasks = held_out(CONFIG.tasks, 10)
     found = evaluate(ScriptedPolicy(lambda seen: Finish()), tasks, how(version=4))
     assert sorted(trajectory.task.id for trajectory in found) == sorted(task.id for task in tasks)
     assert {step.version for trajectory in found for step in trajectory.steps} == {4}
@@ -49,7 +49,7 @@ def test_a_policy_that_knows_the_way_succeeds() -> None:
     unperturbed = load_config(
         None, {f"devices.sim.perturbations.{name}_rate": 0.0 for name in ("popup", "slow", "update")}
     )
-    tasks = held_out(unperturbed, 6)
+    tasks = held_out(unperturbed.tasks, 6)
     oracles = {task.instruction: Oracle(task) for task in tasks}
 
     def act(seen: Observation) -> Action:
@@ -61,7 +61,7 @@ def test_a_policy_that_knows_the_way_succeeds() -> None:
 
 def test_it_is_heard_of_at_every_decision_so_that_a_slow_start_is_no_silence() -> None:
     heard: list[int] = []
-    tasks = [replace(task, max_steps=5) for task in held_out(CONFIG, 2)]
+    tasks = [replace(task, max_steps=5) for task in held_out(CONFIG.tasks, 2)]
     evaluate(ScriptedPolicy(lambda seen: Press("home")), tasks, how(beat=heard.append))
     assert heard.count(0) >= 10
     assert heard[-1] == 2
@@ -72,19 +72,19 @@ def test_an_error_in_the_policy_is_raised() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        evaluate(ScriptedPolicy(fail), held_out(CONFIG, 2), how())
+        evaluate(ScriptedPolicy(fail), held_out(CONFIG.tasks, 2), how())
 
 
 def test_held_out_tasks_keep_to_the_limits_of_the_run() -> None:
     short = load_config(None, {"tasks.max_oracle_steps": 4})
-    tasks = held_out(short, 20)
+    tasks = held_out(short.tasks, 20)
     assert len(tasks) == 20
     assert all(task.oracle_steps <= 4 and task.split == "test" for task in tasks)
 
 
 def test_a_limit_that_no_task_meets_is_refused() -> None:
     with pytest.raises(TaskError, match="max-oracle-steps"):
-        held_out(load_config(None, {"tasks.suite": "sim-shopping", "tasks.max_oracle_steps": 1}), 5)
+        held_out(load_config(None, {"tasks.suite": "sim-shopping", "tasks.max_oracle_steps": 1}).tasks, 5)
 
 
 # --- devices that are lost

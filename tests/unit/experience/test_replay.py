@@ -255,6 +255,14 @@ def test_the_pinned_are_never_evicted_and_always_eligible() -> None:
     assert replay.drawn.num_kept > 0
 
 
+def test_what_is_pinned_late_is_eligible_at_once_though_its_version_is_long_past() -> None:
+    replay = make_replay(max_staleness=1, keep_successes=False)
+    replay.set_version(9)
+    pin(replay, "late")
+    assert (set(replay.eligible()), replay.num_eligible) == ({"late"}, 1)
+    assert {sample.id for sample in replay.sample(4)} == {"late"}
+
+
 def test_more_than_half_of_the_capacity_cannot_be_pinned_and_a_long_trajectory_still_fits() -> None:
     replay = make_replay(capacity_steps=12)
     for index in range(4):

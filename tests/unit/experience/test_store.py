@@ -137,6 +137,16 @@ def test_reading_a_damaged_episode_names_the_file_and_what_to_do(tmp_path: Path)
         store.read("a")
 
 
+def test_an_episode_that_never_was_is_not_called_damaged_and_one_whose_file_is_gone_is(tmp_path: Path) -> None:
+    store = ExperienceStore(tmp_path)
+    store.add(make_trajectory("a"))
+    with pytest.raises(StoreError, match=r"(?s)holds no episode b.*lists them"):
+        store.read("b")
+    episode_file(tmp_path, "a").unlink()
+    with pytest.raises(StoreError, match=r"(?s)a\.ep cannot be used: No such file.*backup"):
+        store.read("a")
+
+
 # --- several processes ----------------------------------------------------------------------------------------------
 
 ADD_ALL = """

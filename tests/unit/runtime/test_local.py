@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from distrl.config.schema import RuntimeConfig
 from distrl.errors import DistrlError, RoleCrashed
 from distrl.runtime.base import RoleStatus
-from distrl.runtime.local import LocalRuntime, _Role
+from distrl.runtime.local import LocalRuntime
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.supervision import LONGEST_TRACE, TRACE, first_trace
 from distrl.telemetry.events import read_events
@@ -51,14 +51,21 @@ if behaviour == "gives-up":
 if behaviour == "gives-up-and-hangs":
     os.write(int(flags[flags.index("--exit-reason") + 1]), b"the store took over 60 s")
     signal.pause()
-if behaviour in ("has-a-child", "leaves-a-child"):
+if behaviour in ("has-a-child", "leaves-a-child", "leaves-a-daemon"):
     child = os.fork()
     if not child:
+        if behaviour == "leaves-a-daemon":
+            os.setsid()
+            time.sleep(20.0)
+            (folder / "over").touch()
+            os._exit(0)
         while True:
             signal.pause()
+    while behaviour == "leaves-a-daemon" and os.getsid(child) == os.getsid(0):
+        time.sleep(0.001)
     (folder / "child.new").write_text(str(child))
     (folder / "child.new").rename(folder / "child")
-    if behaviour == "leaves-a-child":
+    if behaviour != "has-a-child":
         sys.exit(7)
 if behaviour == "quits":
     sys.exit(0)
@@ -237,6 +244,7 @@ def test_where_heartbeats_are_rarer_a_healthy_role_is_not_named(tmp_path: Path) 
 def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp_path: Path) -> None:
     with scene(tmp_path, "falls-silent") as made:
         made.supervise_until(lambda: made.says("thinking hard"))
+        made.runtime.supervise()  # which has heard that
         made.clock.ahead_s += 3600.0
         made.runtime.supervise()
         made.runtime.supervise()
@@ -346,12 +354,14 @@ def test_what_a_role_left_running_ends_with_it_where_it_died_before_it_was_kille
         wait_for(lambda: not is_alive(child))
 
 
-def test_a_pipe_that_someone_else_holds_open_is_not_waited_for() -> None:
-    role, (role_end, other_end) = _Role("worker-0"), os.pipe()
-    os.set_blocking(role_end, False)
-    role.reason_pipe = role_end
-    assert role.exit_reason() == ""
-    os.close(other_end)
+def test_a_daemon_that_holds_the_pipe_of_a_dead_role_open_is_not_waited_for(tmp_path: Path) -> None:
+    with scene(tmp_path, "leaves-a-daemon", replace(QUICK, backoff_s=60.0)) as made:
+        daemon = child_of(made)
+        try:
+            made.supervise_until(lambda: made.deaths() != [])
+            assert not (made.run.heartbeats / "over").exists(), "the supervisor went on at once"
+        finally:
+            os.kill(daemon, signal.SIGKILL)
 
 
 def test_a_stopped_process_that_an_earlier_supervisor_left_is_woken_so_that_it_can_end(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from distrl.evaluation.report import make_report
 from distrl.runtime import session as sessions
 from distrl.runtime.base import RoleStatus, Runtime
 from distrl.runtime.run_folder import create_run, take
-from distrl.runtime.session import WORKER_END_S, RunSnapshot, Session
+from distrl.runtime.session import LEARNER_END_S, WORKER_END_S, RunSnapshot, Session
 from distrl.telemetry.events import EventLog, events_of
 from distrl.telemetry.heartbeat import Heartbeat, Phase
 from distrl.transport.base import BudgetUsed
@@ -193,6 +193,13 @@ def test_each_role_is_waited_for_and_killed_when_its_time_is_up(tmp_path: Path) 
     did = scene.runtime.did
     assert did.index("ended worker-0") < did.index("kill worker-1: it did not end in time") < did.index("ended learner")
     assert {"finishing", "training"} <= {moment.phase for moment in scene.seen}
+
+
+def test_a_learner_has_as_long_to_end_as_two_of_its_updates_may_take(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, runtime__silent_after_s=5 * LEARNER_END_S)
+    scene.runtime.ends_after_s = {"learner": 9 * LEARNER_END_S}
+    scene.session().train()
+    assert "ended learner" in scene.runtime.did
 
 
 def test_an_evaluation_that_says_how_long_it_needs_is_waited_for(tmp_path: Path) -> None:

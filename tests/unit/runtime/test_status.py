@@ -297,7 +297,7 @@ def test_the_last_troubles_are_told_in_order(run: RunFolder) -> None:
         EventLog(run.log("worker-0"), clock=lambda: 1.0),
     )
     supervisor.write("died", role="learner", why="killed by SIGKILL", restarts=1, again_in_s=0.2)
-    worker.write("device_lost", device="worker-0/phone-1", why="crash")
+    worker.write("device_lost", device="worker-0/phone-1", why="worker-0/phone-1 is lost: crash")
     HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "learner", interval_s=0.0)
     status = read_status(run, now_s=0.0)
     assert status.troubles == ["worker-0/phone-1 lost: crash", "learner died: killed by SIGKILL"]

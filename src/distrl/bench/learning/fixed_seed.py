@@ -15,8 +15,8 @@ from distrl.bench.learning.single_process import Plan, SingleProcessTrainer
 from distrl.bench.learning.trainer_runs import this_machine
 from distrl.config.schema import Config
 from distrl.errors import UsageError
-from distrl.evaluation.evaluate import held_out
 from distrl.runtime.factory import prepare_torch
+from distrl.tasks.base import held_out
 
 COMMON = {"run.seed": "3", "warm_start.epochs": "8"}
 CASES: dict[str, dict[str, str]] = {
@@ -98,7 +98,7 @@ def run(options: BenchOptions) -> FixedSeedFigures:
 def train(config: Config, episodes: int) -> FixedSeedCase:
     """One training with the single-process trainer."""
     plan = Plan(config=config, episodes=episodes, chunk=CHUNK, lag=LAG, evaluate_every=EVALUATE_EVERY)
-    trainer = SingleProcessTrainer(plan, held_out(config, TUNE_TASKS, "tune"))
+    trainer = SingleProcessTrainer(plan, held_out(config.tasks, TUNE_TASKS, "tune"))
     points = trainer.run(lambda point: None)
     return FixedSeedCase(
         curve=[

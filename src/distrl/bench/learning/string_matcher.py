@@ -14,12 +14,13 @@ import msgspec
 import torch
 
 from distrl.bench.learning.methods import Arena, resolve
-from distrl.evaluation.evaluate import evaluate, held_out
+from distrl.evaluation.evaluate import evaluate
 from distrl.policies.base import Policy
 from distrl.policies.pointer.grammar import label_of
 from distrl.policies.pointer.words import read
 from distrl.pretraining.demonstrations import demonstrate
 from distrl.runtime.factory import make_evaluation
+from distrl.tasks.base import held_out
 from distrl.types import Action, Decision, Finish, Observation, Press, Tap, TypeText, UiElement
 
 
@@ -68,7 +69,7 @@ class StringMatchScore(msgspec.Struct, frozen=True, kw_only=True):
 def score_string_matching(arena: Arena, max_tasks: int) -> StringMatchScore:
     """Play the arena's test tasks, `max_tasks` of them at most."""
     config = resolve(arena.settings)
-    tasks = held_out(config, min(max_tasks, arena.test_tasks))
+    tasks = held_out(config.tasks, min(max_tasks, arena.test_tasks))
     agent = cast(Policy[Any], StringMatcher())  # an evaluation needs nothing of a policy but decisions
     played = evaluate(agent, tasks, make_evaluation(config, seed=0))
     shown = demonstrate(tasks, config.devices.sim.perturbations, history=config.rollout.history)

@@ -30,11 +30,11 @@ from distrl.bench.statistics import Floats
 from distrl.config.load import config_hash, dump_toml
 from distrl.config.schema import Config
 from distrl.errors import DistrlError
-from distrl.evaluation.evaluate import held_out
 from distrl.experience.durable import replace
 from distrl.runtime.factory import make_policy, prepare_torch
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.summary import Summary, read_summary
+from distrl.tasks.base import held_out
 from distrl.transport.weight_files import WeightsFolder
 from distrl.types import PolicyVersion
 
@@ -293,7 +293,7 @@ def _play(
 ) -> dict[int, list[bool]]:
     """The outcomes of each version on the tasks of the curve, and of the last one on all test tasks."""
     policy, weights = make_policy(spec.config), WeightsFolder(run.weights)
-    tasks = held_out(spec.config, spec.test_tasks, spec.budget.split)
+    tasks = held_out(spec.config.tasks, spec.test_tasks, spec.budget.split)
     different = {version.version: version for version in versions}
     played: dict[int, list[bool]] = {}
     for number, version in different.items():

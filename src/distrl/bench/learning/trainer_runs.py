@@ -33,10 +33,10 @@ from distrl.bench.result_cache import (
 from distrl.bench.statistics import Floats
 from distrl.config.schema import Config
 from distrl.errors import DistrlError
-from distrl.evaluation.evaluate import held_out
 from distrl.experience.durable import replace
 from distrl.policies.base import Policy
 from distrl.runtime.factory import make_policy, prepare_torch
+from distrl.tasks.base import held_out
 
 DEADLINE_S = 6 * 3600.0
 LIBRARIES = ("torch", "numpy")
@@ -185,9 +185,9 @@ def train(
         lag=budget.lag,
         evaluate_every=budget.evaluate_every,
     )
-    trainer = SingleProcessTrainer(plan, held_out(config, budget.tune_tasks, "tune"), warm)
+    trainer = SingleProcessTrainer(plan, held_out(config.tasks, budget.tune_tasks, "tune"), warm)
     curve = trainer.run(lambda point: report(point.episodes / budget.episodes))
-    tasks = held_out(config, spec.test_tasks) if spec.test_tasks else []
+    tasks = held_out(config.tasks, spec.test_tasks) if spec.test_tasks else []
     with trainer.averaged_weights():
         found = play_tasks(trainer.policy, tasks, config) if tasks else []
     return TrainerResult(curve=curve, outcomes=found, made_on=this_machine(), judge_errors=trainer.error_rates())

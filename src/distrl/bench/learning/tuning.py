@@ -39,7 +39,7 @@ from distrl.bench.learning.methods import (
 )
 from distrl.bench.learning.trainer_runs import Entry, EntryRuns, made_on, run_trainers
 from distrl.bench.result_cache import cache_for
-from distrl.evaluation.evaluate import held_out
+from distrl.tasks.base import held_out
 
 TUNING_BUDGET = EpisodeBudget(episodes=768, evaluate_every=0, tune_tasks=300, most_test_tasks=0)
 QUICK_TUNING_BUDGET = EpisodeBudget(
@@ -185,7 +185,7 @@ def summarise(searches: Sequence[Search], runs: Sequence[EntryRuns], budget: Epi
         kept={search.method.name: search.kept for search in searches},
         chosen={search.method.name: search.chosen for search in searches},
         tries_each=len(searches[0].tries),
-        tasks={arena.name: len(held_out(resolve(arena.settings), budget.tune_tasks, "tune")) for arena in ARENAS},
+        tasks={arena.name: len(held_out(resolve(arena.settings).tasks, budget.tune_tasks, "tune")) for arena in ARENAS},
         seeds=len(runs[0].results),
         first_seed=TUNING_SEED,
         budget=budget,

@@ -54,8 +54,8 @@ from distrl.bench.statistics import SEEDS
 from distrl.config.load import config_hash, load_config
 from distrl.config.reference import flatten
 from distrl.errors import ConfigError
-from distrl.evaluation.evaluate import held_out
 from distrl.runtime.factory import make_algorithm
+from distrl.tasks.base import held_out
 
 CONFIGS = Path(__file__).parents[4] / "configs"
 RESULTS = Path(__file__).parents[4] / "docs" / "results"
@@ -158,7 +158,7 @@ def test_every_method_says_how_it_was_tuned() -> None:
 
 @pytest.mark.parametrize("arenas", [ARENAS, (FIRST,)], ids=["equal episodes", "all else"])
 def test_five_hundred_held_out_tasks_stand_behind_a_figure(arenas: tuple[Arena, ...]) -> None:
-    tasks = [task for arena in arenas for task in held_out(resolve(arena.settings), arena.test_tasks)]
+    tasks = [task for arena in arenas for task in held_out(resolve(arena.settings).tasks, arena.test_tasks)]
     assert len({task.id for task in tasks}) == len(tasks) >= 500
     assert {task.split for task in tasks} == {"test"}
 
@@ -299,7 +299,7 @@ def test_tuning_plays_no_test_task() -> None:
 @pytest.mark.parametrize("arena", [*ARENAS, FIRST], ids=lambda arena: arena.name)
 def test_tuning_tasks_and_test_tasks_of_an_arena_have_nothing_in_common(arena: Arena) -> None:
     config = resolve(arena.settings)
-    tune, test = ({task.instruction for task in held_out(config, 200, split)} for split in ("tune", "test"))
+    tune, test = ({task.instruction for task in held_out(config.tasks, 200, split)} for split in ("tune", "test"))
     assert tune
     assert not tune & test
 

@@ -13,12 +13,13 @@ from PIL import Image
 
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig
-from distrl.devices.android.device import AndroidDevice, make_devices
+from distrl.devices.android.device import FRESH_S, AndroidDevice, make_devices
 from distrl.devices.base import Device, Fleet
 from distrl.devices.serve_sim.android import PACKAGE, AndroidSettings
+from distrl.devices.serve_sim.lock import SLEEP, Kind
 from distrl.devices.serve_sim.server import FaultSettings, ServedPhone
 from distrl.devices.sim.world import start_state
-from distrl.errors import ConfigError, DeviceLost, TaskError
+from distrl.errors import ConfigError, DeviceLost, LossCause, TaskError
 from distrl.tasks.sim.judge import judge
 from distrl.tasks.sim.oracle import Oracle, play_oracle
 from distrl.tasks.sim.suites import suite
@@ -236,13 +237,68 @@ def test_tasks_that_do_not_fit_a_phone_over_adb_are_refused(config: AdbConfig) -
 
 def test_a_swiped_lock_opens_and_a_secure_one_is_named(config: AdbConfig) -> None:
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
-        phone.android.locked = "swipe"
+        phone.android.lock.lock("swipe")
         await device.reset(an_android_task())
-        phone.android.locked = "secure"
+        phone.android.lock.lock("secure")
         with pytest.raises(DeviceLost, match="is locked"):
             await device.reset(an_android_task())
 
     on_a_phone(config, play)
+
+
+def test_a_locked_phone_is_named_also_where_the_task_is_a_simulated_one(config: AdbConfig) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        phone.android.lock.lock("secure")
+        with pytest.raises(DeviceLost, match="is locked") as lost:
+            await device.reset(suite("sim-general").task("test", 0))
+        assert lost.value.cause is LossCause.PERSON
+        assert "screen lock to None" in lost.value.fix
+
+    on_a_phone(config, play)
+
+
+@pytest.mark.parametrize("elements", [True, False])
+@pytest.mark.parametrize("kind", ["", "swipe"])
+def test_a_screen_that_goes_off_while_a_policy_thinks_is_turned_on_and_the_episode_goes_on(
+    config: AdbConfig, kind: Kind, elements: bool
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task(AndroidCheck(activity=f"{PACKAGE}notes"), open=f"{PACKAGE}notes"))
+        before = await device.capture(screenshot=True)
+        phone.android.lock.kind = kind
+        for end in (False, True):
+            await adb.check(phone.serial, f"input keyevent {SLEEP}")
+            assert phone.android.lock.asleep
+            await asyncio.sleep(FRESH_S)  # a hierarchy that was read a moment ago is taken for that of now
+            if end:
+                left = await device.end_state()
+                assert isinstance(left, AndroidEnd)
+                assert left.activity == f"{PACKAGE}notes/.home"
+            else:
+                after = await device.capture(screenshot=True)
+                assert (after.elements, after.screenshot) == (before.elements, before.screenshot)
+
+    on_a_phone(config, play, settings=replace(QUICK, elements=elements))
+
+
+@pytest.mark.parametrize("elements", [True, False])
+def test_a_phone_that_locks_itself_in_an_episode_is_lost_and_no_failure_of_the_agent(
+    config: AdbConfig, elements: bool
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await adb.check(phone.serial, "locksettings set-pin 1234")
+        await device.reset(an_android_task())
+        for ask in (device.capture(screenshot=True), device.end_state()):
+            await adb.check(phone.serial, f"input keyevent {SLEEP}")
+            with pytest.raises(DeviceLost, match="is locked") as lost:
+                await ask
+            assert lost.value.cause is LossCause.PERSON
+        await adb.check(phone.serial, "input text 1234")
+        await adb.check(phone.serial, "input keyevent 66")
+        await device.reset(an_android_task())
+        assert await device.end_state()
+
+    on_a_phone(config, play, settings=replace(QUICK, elements=elements))
 
 
 @pytest.mark.parametrize(("transfer", "display"), [("raw", ""), ("png", ""), ("raw", "4619827259835644672")])

@@ -22,7 +22,11 @@ LOG_LINES = 200
 WHOLE = "distrl-whole"
 """Said after an answer that must not be cut off unnoticed."""
 BOOT_POLL_S, GONE_POLLS, ONLINE_POLLS = 0.5, 20, 20
-LOCKED = re.compile(rb"(?:mShowingLockscreen|mDreamingLockscreen|isStatusBarKeyguard)=true|^\s*showing=true", re.M)
+UNLOCK_POLL_S, UNLOCK_POLLS = 0.2, 10
+"""A lock screen that is dismissed takes a moment to go."""
+SYSTEM_UI = "com.android.systemui"
+"""What the lock screen belongs to, as do notifications and quick settings."""
+LOCKED = re.compile(r"(?:mShowingLockscreen|mDreamingLockscreen|isStatusBarKeyguard)=true|^\s*showing=true", re.M)
 RESUMED = re.compile(r"(?:mResumedActivity|topResumedActivity|ResumedActivity).*? u\d+ (\S+?/\S+?)[ }]")
 NAME = re.compile(r"[A-Za-z0-9_.]+(?:/[A-Za-z0-9_.$]+)?")
 
@@ -116,16 +120,28 @@ class Phone:
         return Typing(adb_keyboard=ADB_KEYBOARD in known)
 
     async def unlock(self) -> None:
+        """Turn the screen on and open a lock without a secret; `DeviceLost` where somebody has to unlock it."""
         await self.run(f"input keyevent {WAKE_UP}")
-        if LOCKED.search((await self.shell("dumpsys window")).stdout):
-            await self.shell("wm dismiss-keyguard")
-            if LOCKED.search((await self.shell("dumpsys window")).stdout):
-                raise DeviceLost(
-                    f"{self.serial} is locked",
-                    expected="an unlocked screen",
-                    fix="unlock it, and set its screen lock to None",
-                    cause=LossCause.PERSON,
-                )
+        await self.opened_lock()
+
+    async def opened_lock(self) -> bool:
+        """Whether the screen was locked and is so no more; `DeviceLost` where it still is."""
+        if not await self._is_locked():
+            return False
+        await self.shell("wm dismiss-keyguard")
+        for _ in range(UNLOCK_POLLS):
+            if not await self._is_locked():
+                return True
+            await self._sleep(UNLOCK_POLL_S)
+        raise DeviceLost(
+            f"{self.serial} is locked",
+            expected="an unlocked screen",
+            fix="unlock it, and set its screen lock to None",
+            cause=LossCause.PERSON,
+        )
+
+    async def _is_locked(self) -> bool:
+        return LOCKED.search(await self._told("dumpsys window")) is not None
 
     async def read_state(self, check: AndroidCheck) -> AndroidEnd:
         """What a check asks about; `DeviceLost` where an answer is damaged, which must not look like a failure."""

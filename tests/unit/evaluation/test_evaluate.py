@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.devices.base import TimeScales
-from distrl.errors import DeviceLost, TaskError
+from distrl.errors import DeviceError, DeviceLost, TaskError
 from distrl.evaluation import evaluate as evaluation
 from distrl.evaluation.evaluate import (
     NO_DEVICE_S,
@@ -22,6 +22,7 @@ from distrl.evaluation.evaluate import (
     evaluate,
     held_out,
     longest_try_s,
+    refuse_nothing_played,
 )
 from distrl.evaluation.report import make_report
 from distrl.runtime.factory import make_evaluation
@@ -133,7 +134,7 @@ def test_an_attempt_without_a_first_step_is_counted_as_one_without_an_outcome() 
         ("pages/train/0", 0, "unknown"),
         ("pages/train/1", 3, "success"),
     ]
-    assert "lost before the first step" in found[0].verdict.reason
+    assert found[0].verdict.reason == "the device was lost before the first step: gone"
     report = make_report(found, suite="pages", version=0)
     assert (report.n, report.unknown, report.success) == (2, 1, 0.5)
 
@@ -153,10 +154,15 @@ def test_devices_that_never_come_back_cost_outcomes_and_do_not_end_the_evaluatio
     page, beats = Page(times=replace(PATIENT, backoff_s=600.0)), list[int]()
     page.happens["reset"] = fail_at(1, error=DeviceLost("gone"))
     tasks = [a_page_task(index) for index in range(20)]
-    found = evaluate(ScriptedPolicy(), tasks, on([page], beat=beats.append, no_device_s=0.2))
+    told = list[str]()
+    monkeypatch.setattr(evaluation, "TELL_S", 0.1)
+    how = on([page], beat=beats.append, no_device_s=0.2, tell=told.append)
+    found = evaluate(ScriptedPolicy(), tasks, how)
     report = make_report(found, suite="pages", version=0)
     assert (report.n, report.unknown, report.success) == (20, 19, 1 / 20)
-    assert report.unknown_because == {"no device for 0.2 s": 19}
+    why = f"{page.name} waits for its next restart: gone"
+    assert report.unknown_because == {f"no device for 0.2 s: {why}": 19}
+    assert told == [f"no device is free: {why}"], "once, however often it is waited for"
     assert beats.count(1) >= 5, "it said that it was alive while it waited"
 
 
@@ -179,6 +185,19 @@ def test_devices_that_another_role_has_are_waited_for() -> None:
     found = evaluate(ScriptedPolicy(), tasks, on(pages, leases=MemoryLeases(table, "evaluator")))
     assert {one.device for one in found} == {"shared-1"}
     assert (table.next, table.holder) == ({}, {"shared-0": "worker-0"})
+
+
+def test_an_evaluation_of_which_nothing_was_played_is_an_error_and_no_success_of_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = Page()
+    page.happens["reset"] = fail_at(*range(1000), error=DeviceLost("it is locked"))
+    found = evaluate(ScriptedPolicy(), [a_page_task(0), a_page_task(1)], on([page]))
+    with pytest.raises(DeviceError, match=r"none of 2 episodes was played: .* it is locked") as refused:
+        refuse_nothing_played(found)
+    assert refused.value.exit_code == 3
+    page.happens["reset"] = fail_at(0, 1, error=DeviceLost("it is locked"))
+    refuse_nothing_played(evaluate(ScriptedPolicy(), [a_page_task(0), a_page_task(1)], on([page])))
 
 
 class FailingJudge:

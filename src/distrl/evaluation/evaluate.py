@@ -17,7 +17,6 @@ import msgspec
 
 from distrl.config.schema import Config
 from distrl.devices.base import Clock, Device, DeviceLeases
-from distrl.devices.health import UP
 from distrl.devices.pool import DevicePool
 from distrl.errors import DeviceError, LossCause, TaskError
 from distrl.policies.base import Policy
@@ -38,8 +37,6 @@ from distrl.types import Decision, Ending, EndState, Observation, Split, Task, T
 TEMPERATURE = 0.5
 """Of the choices in an evaluation: likelier than in training, but a loop is not repeated for ever."""
 BEAT_S = 0.25
-MOST_NAMED = 3
-"""Devices that are named where all are down."""
 TRIES = 2
 """Attempts at a task, where the device is lost in the first."""
 LEASE_S = 1.0
@@ -148,7 +145,7 @@ async def _attempt(
     for _ in range(TRIES):
         device = await supply.lease(pool)
         if device is None:
-            why = f"no device for {supply.patience_s:g} s: {_down(pool)}"
+            why = f"no device for {supply.patience_s:g} s: {pool.describe()}"
             return trajectory or nothing_played(id, task, why=why)
         lost, cause = "the evaluation broke off", LossCause.CRASH
         try:
@@ -176,7 +173,7 @@ class _Supply:
                 device = await pool.lease(LEASE_S)
             except DeviceError:
                 lacking_s = self._clock() - self._last_s
-                if lacking_s >= TELL_S and self._told != (why := _down(pool)):
+                if lacking_s >= TELL_S and self._told != (why := pool.describe()):
                     self._told = why
                     self._tell(f"no device is free: {why}")
                 if lacking_s >= self.patience_s:
@@ -184,12 +181,6 @@ class _Supply:
             else:
                 self._last_s = self._clock()
                 return device
-
-
-def _down(pool: DevicePool) -> str:
-    """What the devices that are down wait for, such as somebody who unlocks one."""
-    down = [f"{each.name} waits for {each.waiting}" for each in pool.status() if each.health not in UP]
-    return "; ".join(down[:MOST_NAMED]) or pool.describe()
 
 
 def nothing_played(id: str, task: Task, *, why: str) -> Trajectory:

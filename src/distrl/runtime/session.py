@@ -271,7 +271,7 @@ class Session:
         return is_over(self._config.run, self.budget(), self._stats().episodes)
 
     def _wind_down(self, workers: tuple[str, ...]) -> None:
-        """Workers first, then the learner with what they left, then the last evaluation."""
+        """Workers first, then the learner with what they left, then the last evaluation; none of a run that gave up: it is resumed."""
         self._phase = "finishing"
         for worker in workers:
             self._runtime.ask_to_finish(worker, needed=False)
@@ -287,7 +287,11 @@ class Session:
             self._await(actor, self._clock() + INFERENCE_END_S)
         self._phase = "evaluating"
         self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
-        self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)
+        self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self._is_cut_short)
+
+    @property
+    def _is_cut_short(self) -> bool:
+        return self.interrupted or self._given_up is not None
 
     def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
         prolonged: set[str] = set()

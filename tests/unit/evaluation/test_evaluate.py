@@ -160,7 +160,7 @@ def test_devices_that_never_come_back_cost_outcomes_and_do_not_end_the_evaluatio
     found = evaluate(ScriptedPolicy(), tasks, how)
     report = make_report(found, suite="pages", version=0)
     assert (report.n, report.unknown, report.success) == (20, 19, 1 / 20)
-    why = f"{page.name} waits for its next restart: gone"
+    why = f"1 restarting ({page.name} waits for its next restart: gone)"
     assert report.unknown_because == {f"no device for 0.2 s: {why}": 19}
     assert told == [f"no device is free: {why}"], "once, however often it is waited for"
     assert beats.count(1) >= 5, "it said that it was alive while it waited"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.devices.base import Clock, Device, DeviceLeases
 from distrl.devices.pool import DevicePool
-from distrl.errors import DeviceError, LossCause, TaskError
+from distrl.errors import DeviceError, JudgeError, LossCause, TaskError
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, all_or_first_error
 from distrl.rollout.deadlines import longest_attempt_s
@@ -189,15 +189,15 @@ def nothing_played(id: str, task: Task, *, why: str) -> Trajectory:
     return Trajectory(id=id, task=task, steps=(), ending=Ending.DEVICE_LOST, verdict=verdict, end=EndState())
 
 
-def refuse_nothing_played(found: Iterable[Trajectory]) -> None:
-    """`DeviceError` where no episode had a step because of the devices: that is no success of 0, and nothing to report."""
-    ended = list(found)
-    if ended and all(one.ending is Ending.DEVICE_LOST and not one.steps for one in ended):
-        raise DeviceError(
-            f"none of {len(ended)} episodes was played: {ended[0].verdict.reason}",
-            expected="a device that can be used",
-            fix="distrl devices check",
-        )
+def refuse_without_outcomes(found: Sequence[Trajectory]) -> None:
+    """Raise where no episode has an outcome: faults of the devices or of the judge are no success of 0, and nothing to report."""
+    reasons = [one.verdict.reason if not one.verdict.known else "" for one in found]
+    if not reasons or not all(reasons):
+        return
+    seen = f"none of {len(reasons)} episodes has an outcome, the first because: {reasons[0]}"
+    if all(one.ending is Ending.DEVICE_LOST for one in found):
+        raise DeviceError(seen, expected="a device that can be used", fix="distrl devices check")
+    raise JudgeError(seen, expected="verdicts", fix="mend the judge: docs/judges.md, Errors")
 
 
 def longest_try_s(config: Config, tasks: Iterable[Task], devices: Iterable[Device]) -> float:

@@ -18,7 +18,7 @@ from distrl.config.kinds import Count, Seed
 from distrl.config.rules import reads_screenshots
 from distrl.config.schema import Config
 from distrl.errors import TaskError, UsageError
-from distrl.evaluation.evaluate import TEMPERATURE, evaluate, held_out, refuse_nothing_played
+from distrl.evaluation.evaluate import TEMPERATURE, evaluate, held_out, refuse_without_outcomes
 from distrl.evaluation.playback import Player
 from distrl.evaluation.report import Report, make_report
 from distrl.experience.frames import FrameCache
@@ -93,7 +93,7 @@ def evaluate_source(
         make_evaluation(config, seed=config.run.seed, frames=frames), leases=phone_leases(config.devices, "evaluate")
     )
     found = evaluate(loaded.policy, tasks, replace(how, beat=lambda count: done(count, len(tasks)), tell=notice))
-    refuse_nothing_played(found)
+    refuse_without_outcomes(found)
     return make_report(found, suite=config.tasks.suite, version=loaded.version)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.devices.base import TimeScales
-from distrl.errors import DeviceError, DeviceLost, TaskError
+from distrl.errors import DeviceError, DeviceLost, JudgeError, TaskError
 from distrl.evaluation import evaluate as evaluation
 from distrl.evaluation.evaluate import (
     NO_DEVICE_S,
@@ -22,7 +22,7 @@ from distrl.evaluation.evaluate import (
     evaluate,
     held_out,
     longest_try_s,
-    refuse_nothing_played,
+    refuse_without_outcomes,
 )
 from distrl.evaluation.report import make_report
 from distrl.runtime.factory import make_evaluation
@@ -187,17 +187,23 @@ def test_devices_that_another_role_has_are_waited_for() -> None:
     assert (table.next, table.holder) == ({}, {"shared-0": "worker-0"})
 
 
-def test_an_evaluation_of_which_nothing_was_played_is_an_error_and_no_success_of_0(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    page = Page()
+def test_an_evaluation_without_any_outcome_is_an_error_and_no_success_of_0() -> None:
+    page, tasks = Page(), [a_page_task(1), a_page_task(2)]
     page.happens["reset"] = fail_at(*range(1000), error=DeviceLost("it is locked"))
-    found = evaluate(ScriptedPolicy(), [a_page_task(0), a_page_task(1)], on([page]))
-    with pytest.raises(DeviceError, match=r"none of 2 episodes was played: .* it is locked") as refused:
-        refuse_nothing_played(found)
-    assert refused.value.exit_code == 3
+    with pytest.raises(DeviceError, match=r"none of 2 episodes has an outcome.* it is locked") as refused:
+        refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks, on([page])))
+    assert (refused.value.exit_code, refused.value.fix) == (3, "distrl devices check")
+
     page.happens["reset"] = fail_at(0, 1, error=DeviceLost("it is locked"))
-    refuse_nothing_played(evaluate(ScriptedPolicy(), [a_page_task(0), a_page_task(1)], on([page])))
+    refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks, on([page])))
+
+    brief = replace(CONFIG, judge=replace(CONFIG.judge, deadline_s=0.05))
+    late = how(brief, devices=lambda: [Page()], judge=FailingJudge())
+    with pytest.raises(JudgeError, match=r"none of 1 episodes has an outcome.* took over 0\.05 s") as unjudged:
+        refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks[:1], late))
+    assert unjudged.value.exit_code == 3
+    refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks, late))
+    refuse_without_outcomes([])
 
 
 class FailingJudge:

@@ -291,9 +291,15 @@ class Adb:
         return DeviceLost(
             f"{host}:{port} does not give {what}, as an adb server would",
             expected="an adb server",
-            fix=f"{RESTART_SERVER}; or is devices.android.port right?",
+            fix=self._other_server,
             cause=LossCause.SERVER,
         )
+
+    @property
+    def _other_server(self) -> str:
+        """The fix where what listens there behaves as no adb server does."""
+        host, port = self.config.address
+        return f"{RESTART_SERVER}; or is devices.android.port right? {host}:{port} was asked"
 
     async def _within(self, work: Awaitable[T], deadline_s: float, what: str, *, of_server: bool = False) -> T:
         try:
@@ -304,7 +310,7 @@ class Adb:
                 raise
             raise DeviceLost(
                 f"{what} took over {deadline_s:g} s",
-                fix=RESTART_SERVER if of_server else POOL_RECONNECTS,
+                fix=self._other_server if of_server else POOL_RECONNECTS,
                 cause=LossCause.SERVER if of_server or self._is_down else LossCause.LATE,
             ) from None
 

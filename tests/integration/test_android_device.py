@@ -18,8 +18,11 @@ from distrl.devices.base import Device, Fleet
 from distrl.devices.serve_sim.android import PACKAGE, AndroidSettings
 from distrl.devices.serve_sim.lock import SLEEP, Kind
 from distrl.devices.serve_sim.server import FaultSettings, ServedPhone
+from distrl.devices.serve_sim.shell import Done
 from distrl.devices.sim.world import start_state
-from distrl.errors import ConfigError, DeviceLost, LossCause, TaskError
+from distrl.errors import ConfigError, DeviceError, DeviceLost, LossCause, TaskError
+from distrl.tasks.android import AndroidJudge
+from distrl.tasks.judges import Attempt
 from distrl.tasks.sim.judge import judge
 from distrl.tasks.sim.oracle import Oracle, play_oracle
 from distrl.tasks.sim.suites import suite
@@ -27,6 +30,7 @@ from distrl.types import (
     AndroidCheck,
     AndroidEnd,
     AndroidSetup,
+    Ending,
     EndState,
     Finish,
     LongPress,
@@ -225,12 +229,65 @@ def test_a_set_up_runs_and_the_end_state_is_what_the_check_asks_about(config: Ad
     on_a_phone(config, play)
 
 
+def test_what_a_phone_cannot_tell_is_unknown_and_neither_there_nor_missing(config: AdbConfig) -> None:
+    """A service that is down, and a folder that adb may not read, would else be a failure of the agent, or a success."""
+    check = AndroidCheck(
+        settings={"global/airplane_mode_on": "1"},
+        packages={f"{PACKAGE}notes": True, "com.none": False},
+        files={"/data/data/secret": False},
+    )
+
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task(check, settings=check.settings))
+        commands = phone.android._commands
+        broken = {
+            "settings": Done(err=b"cmd: Can't find service: settings\n", code=20),
+            "pm": Done(err=b"cmd: Can't find service: package\n", code=20),
+            "ls": Done(err=b"ls: /data/data/secret: Permission denied\n", code=1),
+        }
+        for name, missing in (("settings", 1), ("pm", 2), ("ls", 1)):
+            answer = broken[name]
+            phone.android._commands = lambda name=name, answer=answer: {**commands(), name: lambda *_: answer}  # type: ignore
+            left = await device.end_state()
+            attempt = Attempt(task=device._task, end=EndState(claim=Finish(), device=left), ending=Ending.FINISHED)  # type: ignore[arg-type]
+            verdict = await AndroidJudge().judge(attempt)
+            assert (verdict.outcome, verdict.reason.count(",") + 1) == ("unknown", missing)
+        phone.android._commands = commands  # type: ignore[method-assign]
+        left = await device.end_state()
+        assert isinstance(left, AndroidEnd)
+        assert (left.settings, left.packages, left.files) == (check.settings, check.packages, check.files)
+
+    on_a_phone(config, play)
+
+
+def test_intents_open_apps_with_extras_of_any_content_and_what_cannot_be_opened_is_named(config: AdbConfig) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task())
+        extras = {"title": "it's; $(reboot) `x` \n笔记", "empty": ""}
+        await device.phone.start_intent("android.settings.SETTINGS", data="a b'c://d", extras=extras)
+        assert phone.android.state.place.app == "settings"
+        assert phone.android.started[-1][-7:] == ["a b'c://d", "--es", "title", extras["title"], "--es", "empty", ""]
+        await device.phone.open(f"{PACKAGE}notes/.ErrorLog")  # not every Error is one
+        assert phone.android.state.place.app == "notes"
+        for what in ("https://example.org/?a=1&b='", "com.none", "com.none/.Main"):
+            with pytest.raises(DeviceError, match="cannot open it"):
+                await device.phone.open(what)
+
+    on_a_phone(config, play)
+
+
 def test_tasks_that_do_not_fit_a_phone_over_adb_are_refused(config: AdbConfig) -> None:
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
         with pytest.raises(TaskError, match="CustomSetup"):
             await device.reset(a_page_task())
         with pytest.raises(TaskError, match="no name of a package"):
             await device.reset(an_android_task(open="com.x; rm -rf"))
+        for setup in ({"open": "https://a\0b"}, {"settings": {"global/x": "half \ud83d"}}):
+            with pytest.raises(TaskError, match="no shell can take"):
+                await device.reset(an_android_task(**setup))
+        await device.reset(an_android_task(AndroidCheck(files={"/a\0": False})))
+        with pytest.raises(TaskError, match="no shell can take"):
+            await device.end_state()
 
     on_a_phone(config, play)
 
@@ -363,9 +420,11 @@ def test_a_damaged_end_state_is_a_fault_and_never_an_outcome(config: AdbConfig) 
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
         await device.reset(task)
         assert isinstance(await device.end_state(), SimEnd)
-        phone.next_fault = "garbage"
-        with pytest.raises(DeviceLost, match="damaged"):
-            await device.end_state()
+        whole = phone.android.shell("cmd distrl end-state").out
+        for damaged in (whole[: len(whole) // 2], bytes(range(200)), b""):
+            phone.android._cmd = lambda *_, out=damaged: Done(out)  # type: ignore[method-assign]
+            with pytest.raises(DeviceLost, match="damaged"):
+                await device.end_state()
 
     on_a_phone(config, play)
 

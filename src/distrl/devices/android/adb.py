@@ -123,16 +123,6 @@ class Adb:
             self._is_known = True
         return parse_devices((await self._ask(DEVICES, "the list of devices")).decode(errors="replace"))
 
-    async def track(self) -> AsyncIterator[list[Listed]]:
-        """The list of devices now and after each change; it ends with the server. Whoever waits has the deadline."""
-        stream = await self._within(self._connect(), CALL_S, "the connection to the adb server")
-        try:
-            await self._within(stream.request("host:track-devices"), CALL_S, "the list of devices to follow")
-            while (head := await stream.read_some(4)) and len(head) == 4:
-                yield parse_devices((await stream.read_exactly(int(head, 16))).decode(errors="replace"))
-        finally:
-            stream.close()
-
     async def connect(self, serial: str, *, deadline_s: float = CALL_S) -> str:
         """Connect to `host:port`; what the server says. "already connected" does not mean that the device answers."""
         return (await self._ask(f"host:connect:{serial}", f"connecting to {serial}", deadline_s)).decode(

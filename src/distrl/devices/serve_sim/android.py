@@ -46,6 +46,8 @@ MULTIPLE_DISPLAYS = b"""[Warning] Multiple displays were found, but no display i
 A display ID can be specified with the [-d display-id] option.
 See "dumpsys SurfaceFlinger --display-id" for valid display IDs.
 """
+ACTIONS = {"android.settings.SETTINGS": "settings"}
+"""Intents that an app answers."""
 WIDGETS = ("Switch", "CheckBox", "Button", "EditText", "TextView", "ImageButton", "ScrollView", "ProgressBar")
 """Classes that Android has too; the others get a name of their own."""
 
@@ -78,6 +80,8 @@ class SimulatedAndroid:
         self.system: dict[tuple[str, str], str] = {("global", "airplane_mode_on"): "0", ("system", "screen_brightness"): "128"}  # fmt: skip
         self._keyboard = LATIN_KEYBOARD
         self.lock = ScreenLock(clock)
+        self.started: deque[list[str]] = deque(maxlen=100)
+        """The options of each `am start`."""
         self._raw: tuple[PhoneState, bytes] | None = None
         self.boot()
 
@@ -282,8 +286,9 @@ class SimulatedAndroid:
         return Done(err=b"Activity manager (activity) commands:\n", code=255)
 
     def _start_activity(self, options: list[str]) -> Done:
-        component, category = _after(options, "-n"), _after(options, "-c")
-        package = component.partition("/")[0] or _after(options, "-p")
+        self.started.append(options)
+        component, category, action = _after(options, "-n"), _after(options, "-c"), _after(options, "-a")
+        package = component.partition("/")[0] or _after(options, "-p") or f"{PACKAGE}{ACTIONS.get(action, '')}"
         said = f"Starting: Intent {{ cmp={component} }}\n".encode()
         if category.endswith(".HOME"):
             self.act(Press("home"))

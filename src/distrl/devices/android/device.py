@@ -383,10 +383,11 @@ class AndroidDevice:
                 problem = f"{error}{f' ({said[:120]})' if said else ''}"
                 await self.phone.unlock()  # a screen that is off has none
             else:
-                if found.package == SYSTEM_UI and await self.phone.opened_lock():
-                    continue
-                self._hierarchy, self._read_at_s = found, self._clock()
-                return found
+                if found.package != SYSTEM_UI or not await self.phone.is_locked():
+                    self._hierarchy, self._read_at_s = found, self._clock()
+                    return found
+                problem = "the screen is locked"
+                await self.phone.unlock()
         raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED)
 
     # acting

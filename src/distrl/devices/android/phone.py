@@ -124,17 +124,14 @@ class Phone:
 
     async def unlock(self) -> None:
         """Turn the screen on and open a lock without a secret; `DeviceLost` where somebody has to unlock it."""
-        await self.run(f"input keyevent {WAKE_UP}")
-        await self.opened_lock()
+        if await self.is_locked():
+            await self._open_lock()
 
-    async def opened_lock(self) -> bool:
-        """Whether the screen was locked and is so no more; `DeviceLost` where it still is."""
-        if not await self._is_locked():
-            return False
+    async def _open_lock(self) -> None:
         await self.shell("wm dismiss-keyguard")
         for _ in range(UNLOCK_POLLS):
-            if not await self._is_locked():
-                return True
+            if not await self.is_locked():
+                return
             await self._sleep(UNLOCK_POLL_S)
         raise DeviceLost(
             f"{self.serial} is locked",
@@ -143,8 +140,9 @@ class Phone:
             cause=LossCause.PERSON,
         )
 
-    async def _is_locked(self) -> bool:
-        return LOCKED.search(await self._told("dumpsys window")) is not None
+    async def is_locked(self) -> bool:
+        """Whether the lock screen is there, once the screen has been turned on."""
+        return LOCKED.search(await self._told(f"input keyevent {WAKE_UP}; dumpsys window")) is not None
 
     async def read_state(self, check: AndroidCheck) -> AndroidEnd:
         """What a check asks about, without what the phone cannot tell; `DeviceLost` where an answer is damaged.

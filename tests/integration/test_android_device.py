@@ -385,6 +385,39 @@ def test_one_bad_answer_is_asked_for_again(config: AdbConfig, fault: str) -> Non
     on_a_phone(config, play)
 
 
+@pytest.mark.parametrize("screenshot", [False, True])
+def test_a_hierarchy_that_stays_empty_is_a_lost_phone_and_never_an_empty_screen(
+    config: AdbConfig, screenshot: bool
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task())
+        whole, empty = phone.android._hierarchy, "<?xml version='1.0'?><hierarchy rotation=\"0\"></hierarchy>"
+        dumps = iter([empty, empty, whole(), empty, empty, empty])
+        phone.android._hierarchy = lambda: next(dumps)  # type: ignore[method-assign]
+        assert (await device.capture(screenshot=screenshot)).elements
+        await asyncio.sleep(FRESH_S)
+        with pytest.raises(DeviceLost, match="no UI hierarchy in 3 tries: the hierarchy is empty") as lost:
+            await device.capture(screenshot=screenshot)
+        assert lost.value.cause is LossCause.DAMAGED
+
+    on_a_phone(config, play)
+
+
+@pytest.mark.parametrize("kind", ["truncate", "garbage"])
+@pytest.mark.parametrize("transfer", ["raw", "png"])
+def test_a_picture_that_stays_damaged_is_a_lost_phone(config: AdbConfig, transfer: str, kind: str) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task())
+        whole = phone.android._screencap(["screencap", "-p" * (transfer == "png")], b"").out
+        damaged = whole[: len(whole) // 2] if kind == "truncate" else bytes(reversed(whole))
+        phone.android._screencap = lambda *_: Done(damaged)  # type: ignore[method-assign]
+        with pytest.raises(DeviceLost, match="2 damaged screenshots in a row") as lost:
+            await device.capture(screenshot=True)
+        assert lost.value.cause is LossCause.DAMAGED
+
+    on_a_phone(config, play, settings=replace(QUICK, transfer=transfer))
+
+
 @pytest.mark.parametrize("fault", ["drop", "restart", "hang"])
 def test_a_lost_phone_comes_back_by_a_restart(config: AdbConfig, fault: str, tmp_path: Path) -> None:
     task = suite("sim-general").task("test", 0)

@@ -294,17 +294,29 @@ def test_its_run_is_watched_though_a_kiosk_has_no_pictures(
 
 
 @pytest.mark.usefixtures("config")
-def test_an_evaluation_says_how_many_attempts_have_no_outcome(
+def test_an_evaluation_says_how_many_attempts_have_no_outcome_and_is_refused_where_none_has(
     learnt: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "silent.py").write_text(
-        "class Silent:\n    def __init__(self, settings): ...\n    async def judge(self, attempt): raise KeyError\n"
+        "from distrl.types import Verdict\n"
+        "class Silent:\n"
+        "    asked = 0\n"
+        "    def __init__(self, settings): ...\n"
+        "    async def judge(self, attempt):\n"
+        "        self.asked += 1\n"
+        "        if self.asked != 2:\n"
+        "            raise KeyError('[b]no key')\n"
+        "        return Verdict(outcome='success')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     run = RunFolder(shutil.copytree(learnt.path, tmp_path / "run"))
     settings = run.config_file.read_text().replace("kiosk.judge:KioskJudge", "silent:Silent")
     run.config_file.write_text(settings)
-    assert "3 attempts have no outcome" in said(capsys, "evaluate", run.path, "--episodes", 3, "--trust-code")
+    told = " ".join(said(capsys, "evaluate", run.path, "--episodes", 3, "--trust-code").split())
+    why = "the judge failed: KeyError: '[b]no key'"
+    assert f"2 attempts have no outcome and count as no success, 2 of them because: {why}" in told
+    assert main(["evaluate", str(run.path), "--episodes", "1", "--trust-code"]) == 3
+    assert f"none of 1 episodes has an outcome, the first because: {why}" in capsys.readouterr().err
 
 
 def test_its_run_is_refused_where_the_package_is_not_found(learnt: RunFolder, tmp_path: Path) -> None:

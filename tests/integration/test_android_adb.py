@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import struct
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -167,30 +167,9 @@ def test_a_phone_that_has_not_authorised_this_machine_says_so(config: AdbConfig)
     asyncio.run(play())
 
 
-def test_the_list_of_devices_is_followed_as_phones_come_and_go(config: AdbConfig) -> None:
-    async def play() -> None:
-        async with connected(config) as (adb, (phone,)):
-            lists = adb.track()
-            assert [found.state for found in await _next(lists)] == ["device"]
-            await adb.disconnect(phone.serial)
-            while await _next(lists):
-                pass
-            await adb.connect(phone.serial)
-            while [found.state for found in await _next(lists)] != ["device"]:
-                pass
-            await lists.aclose()  # type: ignore[attr-defined]
-
-    asyncio.run(play())
-
-
 def _cli(config: AdbConfig, phone: ServedPhone, *words: str) -> subprocess.CompletedProcess[bytes]:
     command = [find_adb(), "-P", str(config.port), "-s", phone.serial, *words]
     return subprocess.run(command, capture_output=True, timeout=20, check=False)
-
-
-async def _next(lists: AsyncIterator[object]) -> list:  # type: ignore[type-arg]
-    async with asyncio.timeout(10):
-        return await anext(lists)  # type: ignore[return-value]
 
 
 async def _state_is(adb: Adb, phone: ServedPhone, state: str) -> bool:

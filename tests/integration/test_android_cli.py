@@ -22,6 +22,7 @@ from distrl.cli.devices import picture_path
 from distrl.cli.main import main
 from distrl.devices.android.adb import Adb, AdbConfig
 from distrl.devices.serve_sim.android import AndroidSettings, SimulatedAndroid
+from distrl.devices.serve_sim.lock import SLEEP
 from distrl.devices.serve_sim.server import ServedPhone
 from support.androids import CALM, connected, free_port, own_server
 
@@ -79,6 +80,44 @@ def test_a_bad_device_is_named_with_its_fix_and_the_others_are_checked(
         assert found[phones[0].serial]["ok"]
         assert "knows no device" in found["R58M12ABC"]["seen"]
         assert "plug it in" in found["R58M12ABC"]["fix"]
+
+    with_phones(config, 1, work)
+
+
+def test_a_locked_phone_is_named_with_its_fix_by_every_command(
+    config: AdbConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(config.port))
+
+    def work(phones: list[ServedPhone]) -> None:
+        serial = phones[0].serial
+        phones[0].android.lock.lock("secure")
+        place = phones[0].android.state.place
+        for words in (("show", serial, "--out", str(tmp_path / "a.png")), ("tap", serial, "45", "140")):
+            assert devices(config, *words) == 3
+            said = capsys.readouterr().err
+            assert f"{serial} is locked" in said
+            assert "try: unlock it, and set its screen lock to None" in said
+        assert phones[0].android.state.place is place
+
+        assert devices(config, "check", "--json") == 3
+        found = {health["serial"]: health for health in _last_json(capsys)["devices"]}
+        assert (found[serial]["seen"], found[serial]["ok"]) == (f"{serial} is locked", False)
+        assert "screen lock to None" in found[serial]["fix"]
+        assert found[phones[1].serial]["ok"]
+
+        told = {check.name: check for check in doctor._android()}
+        assert not told[f"device {serial}"].ok
+        assert told[f"device {phones[1].serial}"].ok
+
+    with_phones(config, 2, work)
+
+
+def test_a_screen_that_is_off_is_turned_on_by_a_check(config: AdbConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    def work(phones: list[ServedPhone]) -> None:
+        phones[0].android.lock.press(SLEEP)
+        assert devices(config, "check") == 0
+        assert not phones[0].android.lock.asleep
 
     with_phones(config, 1, work)
 

@@ -13,12 +13,16 @@ from PIL import Image
 
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig
-from distrl.devices.android.device import AndroidDevice, make_devices
+from distrl.devices.android.device import FRESH_S, AndroidDevice, make_devices
 from distrl.devices.base import Device, Fleet
 from distrl.devices.serve_sim.android import PACKAGE, AndroidSettings
+from distrl.devices.serve_sim.lock import SLEEP, Kind
 from distrl.devices.serve_sim.server import FaultSettings, ServedPhone
+from distrl.devices.serve_sim.shell import Done
 from distrl.devices.sim.world import start_state
-from distrl.errors import ConfigError, DeviceLost, TaskError
+from distrl.errors import ConfigError, DeviceError, DeviceLost, LossCause, TaskError
+from distrl.tasks.android import AndroidJudge
+from distrl.tasks.judges import Attempt
 from distrl.tasks.sim.judge import judge
 from distrl.tasks.sim.oracle import Oracle, play_oracle
 from distrl.tasks.sim.suites import suite
@@ -26,6 +30,7 @@ from distrl.types import (
     AndroidCheck,
     AndroidEnd,
     AndroidSetup,
+    Ending,
     EndState,
     Finish,
     LongPress,
@@ -224,25 +229,133 @@ def test_a_set_up_runs_and_the_end_state_is_what_the_check_asks_about(config: Ad
     on_a_phone(config, play)
 
 
+def test_what_a_phone_cannot_tell_is_unknown_and_neither_there_nor_missing(config: AdbConfig) -> None:
+    """A service that is down, and a folder that adb may not read, would else be a failure of the agent, or a success."""
+    check = AndroidCheck(
+        settings={"global/airplane_mode_on": "1"},
+        packages={f"{PACKAGE}notes": True, "com.none": False},
+        files={"/data/data/secret": False},
+    )
+
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task(check, settings=check.settings))
+        commands = phone.android._commands
+        broken = {
+            "settings": Done(err=b"cmd: Can't find service: settings\n", code=20),
+            "pm": Done(err=b"cmd: Can't find service: package\n", code=20),
+            "ls": Done(err=b"ls: /data/data/secret: Permission denied\n", code=1),
+        }
+        for name, missing in (("settings", 1), ("pm", 2), ("ls", 1)):
+            answer = broken[name]
+            phone.android._commands = lambda name=name, answer=answer: {**commands(), name: lambda *_: answer}  # type: ignore
+            left = await device.end_state()
+            attempt = Attempt(task=device._task, end=EndState(claim=Finish(), device=left), ending=Ending.FINISHED)  # type: ignore[arg-type]
+            verdict = await AndroidJudge().judge(attempt)
+            assert (verdict.outcome, verdict.reason.count(",") + 1) == ("unknown", missing)
+        phone.android._commands = commands  # type: ignore[method-assign]
+        left = await device.end_state()
+        assert isinstance(left, AndroidEnd)
+        assert (left.settings, left.packages, left.files) == (check.settings, check.packages, check.files)
+
+    on_a_phone(config, play)
+
+
+def test_intents_open_apps_with_extras_of_any_content_and_what_cannot_be_opened_is_named(config: AdbConfig) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task())
+        extras = {"title": "it's; $(reboot) `x` \n笔记", "empty": ""}
+        await device.phone.start_intent("android.settings.SETTINGS", data="a b'c://d", extras=extras)
+        assert phone.android.state.place.app == "settings"
+        assert phone.android.started[-1][-7:] == ["a b'c://d", "--es", "title", extras["title"], "--es", "empty", ""]
+        await device.phone.open(f"{PACKAGE}notes/.ErrorLog")  # not every Error is one
+        assert phone.android.state.place.app == "notes"
+        for what in ("https://example.org/?a=1&b='", "com.none", "com.none/.Main"):
+            with pytest.raises(DeviceError, match="cannot open it"):
+                await device.phone.open(what)
+
+    on_a_phone(config, play)
+
+
 def test_tasks_that_do_not_fit_a_phone_over_adb_are_refused(config: AdbConfig) -> None:
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
         with pytest.raises(TaskError, match="CustomSetup"):
             await device.reset(a_page_task())
         with pytest.raises(TaskError, match="no name of a package"):
             await device.reset(an_android_task(open="com.x; rm -rf"))
+        for setup in ({"open": "https://a\0b"}, {"settings": {"global/x": "half \ud83d"}}):
+            with pytest.raises(TaskError, match="no shell can take"):
+                await device.reset(an_android_task(**setup))
+        await device.reset(an_android_task(AndroidCheck(files={"/a\0": False})))
+        with pytest.raises(TaskError, match="no shell can take"):
+            await device.end_state()
 
     on_a_phone(config, play)
 
 
 def test_a_swiped_lock_opens_and_a_secure_one_is_named(config: AdbConfig) -> None:
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
-        phone.android.locked = "swipe"
+        phone.android.lock.lock("swipe")
         await device.reset(an_android_task())
-        phone.android.locked = "secure"
+        phone.android.lock.lock("secure")
         with pytest.raises(DeviceLost, match="is locked"):
             await device.reset(an_android_task())
 
     on_a_phone(config, play)
+
+
+def test_a_locked_phone_is_named_also_where_the_task_is_a_simulated_one(config: AdbConfig) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        phone.android.lock.lock("secure")
+        with pytest.raises(DeviceLost, match="is locked") as lost:
+            await device.reset(suite("sim-general").task("test", 0))
+        assert lost.value.cause is LossCause.PERSON
+        assert "screen lock to None" in lost.value.fix
+
+    on_a_phone(config, play)
+
+
+@pytest.mark.parametrize("elements", [True, False])
+@pytest.mark.parametrize("kind", ["", "swipe"])
+def test_a_screen_that_goes_off_while_a_policy_thinks_is_turned_on_and_the_episode_goes_on(
+    config: AdbConfig, kind: Kind, elements: bool
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task(AndroidCheck(activity=f"{PACKAGE}notes"), open=f"{PACKAGE}notes"))
+        before = await device.capture(screenshot=True)
+        phone.android.lock.kind = kind
+        for end in (False, True):
+            await adb.check(phone.serial, f"input keyevent {SLEEP}")
+            assert phone.android.lock.asleep
+            await asyncio.sleep(FRESH_S)  # a hierarchy that was read a moment ago is taken for that of now
+            if end:
+                left = await device.end_state()
+                assert isinstance(left, AndroidEnd)
+                assert left.activity == f"{PACKAGE}notes/.home"
+            else:
+                after = await device.capture(screenshot=True)
+                assert (after.elements, after.screenshot) == (before.elements, before.screenshot)
+
+    on_a_phone(config, play, settings=replace(QUICK, elements=elements))
+
+
+@pytest.mark.parametrize("elements", [True, False])
+def test_a_phone_that_locks_itself_in_an_episode_is_lost_and_no_failure_of_the_agent(
+    config: AdbConfig, elements: bool
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await adb.check(phone.serial, "locksettings set-pin 1234")
+        await device.reset(an_android_task())
+        for ask in (device.capture(screenshot=True), device.end_state()):
+            await adb.check(phone.serial, f"input keyevent {SLEEP}")
+            with pytest.raises(DeviceLost, match="is locked") as lost:
+                await ask
+            assert lost.value.cause is LossCause.PERSON
+        await adb.check(phone.serial, "input text 1234")
+        await adb.check(phone.serial, "input keyevent 66")
+        await device.reset(an_android_task())
+        assert await device.end_state()
+
+    on_a_phone(config, play, settings=replace(QUICK, elements=elements))
 
 
 @pytest.mark.parametrize(("transfer", "display"), [("raw", ""), ("png", ""), ("raw", "4619827259835644672")])
@@ -270,6 +383,39 @@ def test_one_bad_answer_is_asked_for_again(config: AdbConfig, fault: str) -> Non
         assert phone.injected[fault] == 2
 
     on_a_phone(config, play)
+
+
+@pytest.mark.parametrize("screenshot", [False, True])
+def test_a_hierarchy_that_stays_empty_is_a_lost_phone_and_never_an_empty_screen(
+    config: AdbConfig, screenshot: bool
+) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task())
+        whole, empty = phone.android._hierarchy, "<?xml version='1.0'?><hierarchy rotation=\"0\"></hierarchy>"
+        dumps = iter([empty, empty, whole(), empty, empty, empty])
+        phone.android._hierarchy = lambda: next(dumps)  # type: ignore[method-assign]
+        assert (await device.capture(screenshot=screenshot)).elements
+        await asyncio.sleep(FRESH_S)
+        with pytest.raises(DeviceLost, match="no UI hierarchy in 3 tries: the hierarchy is empty") as lost:
+            await device.capture(screenshot=screenshot)
+        assert lost.value.cause is LossCause.DAMAGED
+
+    on_a_phone(config, play)
+
+
+@pytest.mark.parametrize("kind", ["truncate", "garbage"])
+@pytest.mark.parametrize("transfer", ["raw", "png"])
+def test_a_picture_that_stays_damaged_is_a_lost_phone(config: AdbConfig, transfer: str, kind: str) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task())
+        whole = phone.android._screencap(["screencap", "-p" * (transfer == "png")], b"").out
+        damaged = whole[: len(whole) // 2] if kind == "truncate" else bytes(reversed(whole))
+        phone.android._screencap = lambda *_: Done(damaged)  # type: ignore[method-assign]
+        with pytest.raises(DeviceLost, match="2 damaged screenshots in a row") as lost:
+            await device.capture(screenshot=True)
+        assert lost.value.cause is LossCause.DAMAGED
+
+    on_a_phone(config, play, settings=replace(QUICK, transfer=transfer))
 
 
 @pytest.mark.parametrize("fault", ["drop", "restart", "hang"])
@@ -307,9 +453,11 @@ def test_a_damaged_end_state_is_a_fault_and_never_an_outcome(config: AdbConfig) 
     async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
         await device.reset(task)
         assert isinstance(await device.end_state(), SimEnd)
-        phone.next_fault = "garbage"
-        with pytest.raises(DeviceLost, match="damaged"):
-            await device.end_state()
+        whole = phone.android.shell("cmd distrl end-state").out
+        for damaged in (whole[: len(whole) // 2], bytes(range(200)), b""):
+            phone.android._cmd = lambda *_, out=damaged: Done(out)  # type: ignore[method-assign]
+            with pytest.raises(DeviceLost, match="damaged"):
+                await device.end_state()
 
     on_a_phone(config, play)
 

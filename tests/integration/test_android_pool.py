@@ -135,7 +135,7 @@ def test_each_fault_has_its_cause_and_the_phone_comes_back(
 
 def test_a_locked_phone_waits_for_somebody_and_plays_once_it_is_unlocked(config: AdbConfig) -> None:
     async def play(pool: DevicePool, phones: list[ServedPhone], adb: Adb) -> None:
-        phones[0].android.locked = "secure"
+        phones[0].android.lock.lock("secure")
         async with pool.leased(10.0) as device:
             phone = device.phone  # type: ignore[attr-defined]
         with pytest.raises(DeviceError, match="is locked"):
@@ -144,7 +144,7 @@ def test_a_locked_phone_waits_for_somebody_and_plays_once_it_is_unlocked(config:
         status = await until(pool, phones[0].serial, Health.QUARANTINED)
         assert status.waiting.startswith("somebody to look at it: ")
         assert status.failures == 0
-        phones[0].android.locked = ""
+        phones[0].android.lock.lock("")
         await until(pool, phones[0].serial, Health.HEALTHY)
 
     with_a_pool(config, 1, play)

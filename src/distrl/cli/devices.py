@@ -124,6 +124,7 @@ async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
     began = time.perf_counter()
     device = AndroidDevice(args.serial, replace(settings, screenshot_width=0))  # its pixels are those of `tap`
     await device.phone.come_online()
+    await device.phone.unlock()
     return _print_capture(args, await device.capture(screenshot=True), began_s=began)
 
 
@@ -175,8 +176,10 @@ async def _check(args: argparse.Namespace, settings: AndroidConfig) -> int:
 
 
 async def _tap(args: argparse.Namespace, settings: AndroidConfig) -> int:
+    phone = Phone(args.serial, settings)
+    await phone.unlock()
     began = time.perf_counter()
-    await Phone(args.serial, settings).tap(args.x, args.y)
+    await phone.tap(args.x, args.y)
     took_ms = 1000 * (time.perf_counter() - began)
     print(f"tapped ({args.x}, {args.y}) on {args.serial} in {took_ms:.1f} ms")
     if args.json:

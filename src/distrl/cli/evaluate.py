@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.cli.extras import need_model_packages, need_training_packages
-from distrl.cli.main import print_json, whole_number
+from distrl.cli.main import print_json, printable, whole_number
 from distrl.cli.trust import add_trust_flag
 
 if TYPE_CHECKING:
@@ -103,4 +103,6 @@ def _print(report: Report) -> None:
         f"side effects {report.side_effects:.1%}, invalid steps {report.invalid_steps:.1%}; version {report.policy_version}"
     )
     if report.unknown:
-        out.print(f"{report.unknown} attempts have no outcome (a fault, or the judge failed) and count as no success")
+        reason, count = max(report.unknown_because.items(), key=lambda item: item[1], default=("", 0))
+        often = f", {count} of them because: {printable(reason)}" if count else ""
+        out.print(f"{report.unknown} attempts have no outcome and count as no success{often}", markup=False)

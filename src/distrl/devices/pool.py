@@ -115,9 +115,11 @@ class DevicePool:
         return [slot.describe(now) for _, slot in sorted(self._slots.items())]
 
     def describe(self) -> str:
-        """Why whoever waits for a device has none, such as "1 restarting, 3 quarantined"."""
+        """Why whoever waits for a device has none, such as "1 leased, 1 quarantined (R58M waits for somebody …)"."""
         counts = Counter(slot.health for slot in self._slots.values())
         shown = ", ".join(f"{count} {health}" for health, count in sorted(counts.items())) or "the pool is empty"
+        down = sorted((slot for slot in self._slots.values() if slot.health not in UP), key=_needs_no_person)
+        shown += f" ({down[0].device.name} waits for {down[0].waiting})" if down else ""
         shared = f"; the {counts[Health.HEALTHY]} healthy are leased to other roles or runs" * bool(
             counts[Health.HEALTHY]
         )
@@ -389,3 +391,7 @@ class DevicePool:
 
     def _mark(self, slot: Slot, health: Health, waiting: str = "", wait_s: float | None = None) -> None:
         slot.mark(health, waiting, now_s=self._clock(), wait_s=wait_s)
+
+
+def _needs_no_person(slot: Slot) -> bool:
+    return slot.cause is not LossCause.PERSON

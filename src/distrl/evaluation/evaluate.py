@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from distrl.config.schema import Config
 from distrl.devices.base import Clock, Device, DeviceLeases
 from distrl.devices.pool import DevicePool
-from distrl.errors import DeviceError, LossCause
+from distrl.errors import DeviceError, JudgeError, LossCause
 from distrl.policies.base import Policy
 from distrl.rollout.batching import Batcher, Batching, Decider, all_or_first_error
 from distrl.rollout.deadlines import longest_attempt_s
@@ -40,6 +40,8 @@ TRIES = 2
 """Attempts at a task, where the device is lost in the first."""
 LEASE_S = 1.0
 """How long an attempt waits for a device before it says that it is alive."""
+TELL_S = 5.0
+"""How long there may be no device before people are told why."""
 NO_DEVICE_S = 600.0
 """How long an evaluation waits while it gets no device at all; at least as long as an attempt may last."""
 
@@ -65,6 +67,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     no_device_s: float | None = None
     """How long to wait while there is no device at all, before the rest of the tasks are done without one; None: ten
     minutes, or as long as an attempt may last."""
+    tell: Callable[[str], None] = lambda text: None
+    """Hears why there is no device once there has been none for some seconds, and again where that changes."""
     needs: Callable[[float], None] = lambda seconds: None
     """Hears how long the evaluation may take before it counts as stuck."""
 
@@ -91,7 +95,7 @@ async def _evaluate(make_decider: Callable[[int], Decider], tasks: list[Task], h
     devices = made[: len(tasks)]
     longest_s = longest_try_s(how.config, tasks, devices)
     how.needs(deadline_s(longest_s, len(tasks), len(devices)))
-    supply = _Supply(max(NO_DEVICE_S, longest_s) if how.no_device_s is None else how.no_device_s)
+    supply = _Supply(max(NO_DEVICE_S, longest_s) if how.no_device_s is None else how.no_device_s, how.tell)
     pool = DevicePool(made, leases=how.leases)  # all of them, so that all are closed
     decider = make_decider(len(devices))
     done: list[Trajectory] = []
@@ -146,11 +150,12 @@ async def _attempt(
     id: str, task: Task, pool: DevicePool, supply: _Supply, tools: EpisodeTools, how: Evaluation
 ) -> Trajectory:
     """The trajectory of the last try; an empty one, ended by a fault, where there was never a first step."""
-    limits, trajectory = _limits(how.config), None
+    limits, trajectory, lost = _limits(how.config), None, ""
     for _ in range(TRIES):
         device = await supply.lease(pool)
         if device is None:
-            return trajectory or nothing_played(id, task, why=f"no device for {supply.patience_s:g} s")
+            why = f"no device for {supply.patience_s:g} s: {pool.describe()}"
+            return trajectory or nothing_played(id, task, why=why)
         lost, cause = "the evaluation broke off", LossCause.CRASH
         try:
             played = await run_episode(id, device, task, tools, limits)
@@ -159,15 +164,16 @@ async def _attempt(
             pool.release(device, lost=lost, cause=cause)
         if not played.lost:
             break
-    return trajectory or nothing_played(id, task)
+    why = f"the device was lost before the first step: {(lost.splitlines() or [''])[0]}"
+    return trajectory or nothing_played(id, task, why=why)
 
 
 class _Supply:
     """Devices for all lanes, and how long there has been none: once that was too long, each attempt waits for a moment only."""
 
-    def __init__(self, patience_s: float, *, clock: Clock = time.monotonic) -> None:
-        self.patience_s, self._clock = patience_s, clock
-        self._last_s = clock()
+    def __init__(self, patience_s: float, tell: Callable[[str], None], *, clock: Clock = time.monotonic) -> None:
+        self.patience_s, self._tell, self._clock = patience_s, tell, clock
+        self._last_s, self._told = clock(), ""
 
     async def lease(self, pool: DevicePool) -> Device | None:
         """A device, once one is free; lost ones may have to restart first, shared ones to be given back. None: there is none."""
@@ -175,17 +181,32 @@ class _Supply:
             try:
                 device = await pool.lease(LEASE_S)
             except DeviceError:
-                if self._clock() - self._last_s >= self.patience_s:
+                lacking_s = self._clock() - self._last_s
+                if lacking_s >= TELL_S and self._told != (why := pool.describe()):
+                    self._told = why
+                    self._tell(f"no device is free: {why}")
+                if lacking_s >= self.patience_s:
                     return None
             else:
                 self._last_s = self._clock()
                 return device
 
 
-def nothing_played(id: str, task: Task, *, why: str = "the device was lost before the first step") -> Trajectory:
+def nothing_played(id: str, task: Task, *, why: str) -> Trajectory:
     """The record of an attempt that a fault ended before its first step."""
     verdict = Verdict(outcome="unknown", reason=why)
     return Trajectory(id=id, task=task, steps=(), ending=Ending.DEVICE_LOST, verdict=verdict, end=EndState())
+
+
+def refuse_without_outcomes(found: Sequence[Trajectory]) -> None:
+    """Raise where no episode has an outcome: faults of the devices or of the judge are no success of 0, and nothing to report."""
+    reasons = [one.verdict.reason if not one.verdict.known else "" for one in found]
+    if not reasons or not all(reasons):
+        return
+    seen = f"none of {len(reasons)} episodes has an outcome, the first because: {reasons[0]}"
+    if all(one.ending is Ending.DEVICE_LOST for one in found):
+        raise DeviceError(seen, expected="a device that can be used", fix="distrl devices check")
+    raise JudgeError(seen, expected="verdicts", fix="mend the judge: docs/judges.md, Errors")
 
 
 def longest_try_s(config: Config, tasks: Iterable[Task], devices: Iterable[Device]) -> float:

@@ -18,7 +18,7 @@ from distrl.config.kinds import Count, Seed
 from distrl.config.rules import reads_screenshots
 from distrl.config.schema import Config
 from distrl.errors import UsageError
-from distrl.evaluation.evaluate import TEMPERATURE, evaluate
+from distrl.evaluation.evaluate import TEMPERATURE, evaluate, refuse_without_outcomes
 from distrl.evaluation.playback import Player
 from distrl.evaluation.report import Report, make_report
 from distrl.experience.frames import FrameCache
@@ -92,7 +92,8 @@ def evaluate_source(
     how = replace(
         make_evaluation(config, seed=config.run.seed, frames=frames), leases=phone_leases(config.devices, "evaluate")
     )
-    found = evaluate(loaded.policy, tasks, replace(how, beat=lambda count: done(count, len(tasks))))
+    found = evaluate(loaded.policy, tasks, replace(how, beat=lambda count: done(count, len(tasks)), tell=notice))
+    refuse_without_outcomes(found)
     return make_report(found, suite=config.tasks.suite, version=loaded.version)
 
 

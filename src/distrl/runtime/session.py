@@ -271,7 +271,10 @@ class Session:
         return is_over(self._config.run, self.budget(), self._stats().episodes)
 
     def _wind_down(self, workers: tuple[str, ...]) -> None:
-        """Workers first, then the learner with what they left, then the last evaluation, then the actors that decide."""
+        """Workers first, then the learner with what they left, then the last evaluation, then the actors that decide.
+
+        A run that gave up is not evaluated: it is resumed.
+        """
         self._phase = "finishing"
         for worker in workers:
             self._runtime.ask_to_finish(worker, needed=False)
@@ -283,11 +286,15 @@ class Session:
         self._await("learner", self._clock() + max(LEARNER_END_S, 2 * self._config.runtime.silent_after_s))
         self._phase = "evaluating"
         self._runtime.ask_to_finish("evaluator", needed=self._has_weights())
-        self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self.interrupted)
+        self._await("evaluator", self._clock() + EVALUATOR_START_S, unless=lambda: self._is_cut_short)
         for actor in inference_names(self._config):  # they decide for the evaluator too
             self._runtime.ask_to_finish(actor, needed=False)
         for actor in inference_names(self._config):
             self._await(actor, self._clock() + INFERENCE_END_S)
+
+    @property
+    def _is_cut_short(self) -> bool:
+        return self.interrupted or self._given_up is not None
 
     def _await(self, role: str, until_s: float, *, unless: Callable[[], bool] = lambda: False) -> None:
         prolonged: set[str] = set()

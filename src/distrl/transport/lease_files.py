@@ -10,12 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
 from distrl.config.schema import DevicesConfig
-from distrl.devices.android.records import state_folder
+from distrl.devices.android.records import one_name, state_folder
 from distrl.devices.base import is_own
 from distrl.experience.durable import storage_errors
 
@@ -23,10 +24,13 @@ LONGEST_NAME = 80
 
 
 class FileLeases:
-    """The leases of one role among those of all; `devices.base.DeviceLeases`."""
+    """The leases of one role among those of all; `devices.base.DeviceLeases`.
 
-    def __init__(self, folder: Path, owner: str) -> None:
-        self._folder, self._owner = folder, owner
+    `one_name` says by which name a device is known that has several.
+    """
+
+    def __init__(self, folder: Path, owner: str, *, one_name: Callable[[str], str] = str) -> None:
+        self._folder, self._owner, self._one_name = folder, owner, one_name
         self._held: dict[str, int] = {}
         self._next: dict[str, int] = {}
         """Open files by device: one that is closed is free."""
@@ -65,7 +69,11 @@ class FileLeases:
         with storage_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             # Not inherited by the programs that a device starts: a lock lives as long as any copy of its file does.
-            file = os.open(self._folder / f"{_file_name(device)}.{kind}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(
+                self._folder / f"{_file_name(self._one_name(device))}.{kind}",
+                os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                0o666,
+            )
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -82,9 +90,8 @@ def phone_leases(devices: DevicesConfig, owner: str) -> FileLeases | None:
     """
     if devices.kind != "android":
         return None
-    return FileLeases(
-        state_folder() / "leases" / quote(socket.gethostname(), safe=""), owner
-    )  # a home may be on many machines
+    folder = state_folder() / "leases" / quote(socket.gethostname(), safe="")  # a home may be on many machines
+    return FileLeases(folder, owner, one_name=one_name)
 
 
 def _file_name(device: str) -> str:

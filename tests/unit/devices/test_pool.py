@@ -81,8 +81,9 @@ def test_a_wait_for_a_device_ends_at_its_deadline_and_says_what_they_all_do():
         pool.release(await pool.lease(1.0), lost="it crashed")
         waiting = asyncio.create_task(pool.lease(0.5))
         await time.advance(0.5)
-        with pytest.raises(DeviceError, match=r"no device came free within 0\.5 s: 1 leased, 1 restarting"):
+        with pytest.raises(DeviceError, match=r"no device came free within 0\.5 s: 1 leased, 1 restarting") as late:
             await waiting
+        assert "phone-1 waits for its next restart: it crashed" in late.value.seen
         assert pool.num_waiting == 0
 
     play(scene)

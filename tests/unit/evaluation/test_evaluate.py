@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from distrl.config.load import load_config
 from distrl.config.schema import Config
 from distrl.devices.base import TimeScales
-from distrl.errors import DeviceLost, TaskError
+from distrl.errors import DeviceError, DeviceLost, JudgeError, TaskError
 from distrl.evaluation import evaluate as evaluation
 from distrl.evaluation.evaluate import (
     NO_DEVICE_S,
@@ -21,6 +21,7 @@ from distrl.evaluation.evaluate import (
     deadline_s,
     evaluate,
     longest_try_s,
+    refuse_without_outcomes,
 )
 from distrl.evaluation.report import make_report
 from distrl.runtime.factory import make_evaluation
@@ -133,7 +134,7 @@ def test_an_attempt_without_a_first_step_is_counted_as_one_without_an_outcome() 
         ("pages/train/0", 0, "unknown"),
         ("pages/train/1", 3, "success"),
     ]
-    assert "lost before the first step" in found[0].verdict.reason
+    assert found[0].verdict.reason == "the device was lost before the first step: gone"
     report = make_report(found, suite="pages", version=0)
     assert (report.n, report.unknown, report.success) == (2, 1, 0.5)
 
@@ -153,10 +154,15 @@ def test_devices_that_never_come_back_cost_outcomes_and_do_not_end_the_evaluatio
     page, beats = Page(times=replace(PATIENT, backoff_s=600.0)), list[int]()
     page.happens["reset"] = fail_at(1, error=DeviceLost("gone"))
     tasks = [a_page_task(index) for index in range(20)]
-    found = evaluate(ScriptedPolicy(), tasks, on([page], beat=beats.append, no_device_s=0.2))
+    told = list[str]()
+    monkeypatch.setattr(evaluation, "TELL_S", 0.1)
+    how = on([page], beat=beats.append, no_device_s=0.2, tell=told.append)
+    found = evaluate(ScriptedPolicy(), tasks, how)
     report = make_report(found, suite="pages", version=0)
     assert (report.n, report.unknown, report.success) == (20, 19, 1 / 20)
-    assert report.unknown_because == {"no device for 0.2 s": 19}
+    why = f"1 restarting ({page.name} waits for its next restart: gone)"
+    assert report.unknown_because == {f"no device for 0.2 s: {why}": 19}
+    assert told == [f"no device is free: {why}"], "once, however often it is waited for"
     assert beats.count(1) >= 5, "it said that it was alive while it waited"
 
 
@@ -179,6 +185,25 @@ def test_devices_that_another_role_has_are_waited_for() -> None:
     found = evaluate(ScriptedPolicy(), tasks, on(pages, leases=MemoryLeases(table, "evaluator")))
     assert {one.device for one in found} == {"shared-1"}
     assert (table.next, table.holder) == ({}, {"shared-0": "worker-0"})
+
+
+def test_an_evaluation_without_any_outcome_is_an_error_and_no_success_of_0() -> None:
+    page, tasks = Page(), [a_page_task(1), a_page_task(2)]
+    page.happens["reset"] = fail_at(*range(1000), error=DeviceLost("it is locked"))
+    with pytest.raises(DeviceError, match=r"none of 2 episodes has an outcome.* it is locked") as refused:
+        refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks, on([page])))
+    assert (refused.value.exit_code, refused.value.fix) == (3, "distrl devices check")
+
+    page.happens["reset"] = fail_at(0, 1, error=DeviceLost("it is locked"))
+    refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks, on([page])))
+
+    brief = replace(CONFIG, judge=replace(CONFIG.judge, deadline_s=0.05))
+    late = how(brief, devices=lambda: [Page()], judge=FailingJudge())
+    with pytest.raises(JudgeError, match=r"none of 1 episodes has an outcome.* took over 0\.05 s") as unjudged:
+        refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks[:1], late))
+    assert unjudged.value.exit_code == 3
+    refuse_without_outcomes(evaluate(ScriptedPolicy(), tasks, late))
+    refuse_without_outcomes([])
 
 
 class FailingJudge:

@@ -149,7 +149,9 @@ def test_a_worker_whose_devices_are_all_gone_says_that_it_waits_for_one_and_how_
         return len(said) >= 50
 
     run(parts, gone_for_a_while)
-    assert set(said) == {(0, "a device: 2 quarantined")}
+    (count, waits_for), *others = set(said)
+    assert (count, others) == (0, [])
+    assert waits_for.startswith("a device: 2 quarantined (p")
 
 
 def test_lanes_that_wait_for_a_device_say_so_while_the_others_play(tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_lanes_that_wait_for_a_device_say_so_while_the_others_play(tmp_path: Pat
     seen: set[str] = set()
 
     def waits_for_the_bad_one(worker: Worker) -> bool:
-        seen.add(worker.waiting)
+        seen.add(worker.waiting.partition(" (bad waits for its")[0])
         return {"", "a device: 1 leased, 1 restarting"} <= seen
 
     run(parts, waits_for_the_bad_one)

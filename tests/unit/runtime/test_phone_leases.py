@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from distrl.config.load import load_config
 from distrl.config.schema import DevicesConfig
+from distrl.devices.android.records import Running, began_of, state_folder
 from distrl.devices.base import TimeScales
 from distrl.errors import DeviceError
 from distrl.runtime.factory import leases_of, make_pool
@@ -60,6 +63,23 @@ def test_the_evaluator_of_a_run_and_an_evaluation_beside_it_take_turns(tmp_path:
     assert not beside.take("R58M")
     role.give_back("R58M")
     assert beside.take("R58M")
+
+
+@pytest.mark.parametrize("first", ["distrl-0", "emulator-5554"])
+def test_an_emulator_is_one_phone_under_the_name_of_its_avd_and_under_its_serial(first: str) -> None:
+    """A run that starts emulators knows them by their AVDs, a run beside it by what adb lists."""
+    second = {"distrl-0": "emulator-5554", "emulator-5554": "distrl-0"}[first]
+    running = Running(port=5554, pid=os.getpid(), began=began_of(os.getpid()))
+    (state_folder() / "distrl-0.json").write_bytes(msgspec.json.encode(running))
+    (state_folder() / "distrl-1.json").write_text("damaged")
+    one, other = (phone_leases(PHONES.devices, owner) for owner in ("evaluate", "watch"))
+    assert one is not None
+    assert other is not None
+    assert one.take(first)
+    assert not other.take(second)
+    assert other.take("emulator-5556")
+    one.give_back(first)
+    assert other.take(second)
 
 
 def test_devices_of_other_kinds_are_shared_within_their_run_alone(tmp_path: Path) -> None:

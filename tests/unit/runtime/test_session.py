@@ -307,12 +307,13 @@ def test_a_run_whose_devices_do_not_come_back_ends_with_the_fix(tmp_path: Path) 
             scene.runtime.phase, scene.runtime.figures = "waiting", {"healthy": 0.0}
 
     scene.runtime.on_turn = lose_all_devices
+    scene.runtime.needs_s, scene.runtime.ends_after_s = {"evaluator": 2 * START_S}, {"evaluator": 4 * START_S}
     with pytest.raises(DeviceError, match="no worker has had a device for 600 s") as caught:
         scene.session().train()
     assert "--resume" in str(caught.value)
     assert caught.value.seen.endswith("the last was lost: R58M: adb knows no device 'R58M'")
     assert scene.run.summary.exists(), "what was learnt is saved and summed up first"
-    assert 1620.0 < scene.runtime.now_s < 1640.0
+    assert 1620.0 < scene.runtime.now_s < 1640.0, "an evaluation would wait for the same devices"
 
 
 def test_a_run_whose_judge_gives_no_verdicts_ends_with_why_and_can_be_resumed(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_attempts_that_a_fault_left_without_an_outcome_are_counted_beside_the_su
 ) -> None:
     assert (summarise(run, config, USED).unknown_before, summarise(run, config, USED).unknown_after) == (0, 0)
     reports, played = run.transport(config).reports, make_trajectory("e0", success=True)
-    lost = nothing_played("e1", played.task)
+    lost = nothing_played("e1", played.task, why="no device")
     reports.write("before", make_report([played], suite="sim-start", version=0))
     reports.write("after", make_report([played, lost, lost], suite="sim-start", version=3))
     summary = summarise(run, config, USED)

@@ -123,16 +123,6 @@ class Adb:
             self._is_known = True
         return parse_devices((await self._ask(DEVICES, "the list of devices")).decode(errors="replace"))
 
-    async def track(self) -> AsyncIterator[list[Listed]]:
-        """The list of devices now and after each change; it ends with the server. Whoever waits has the deadline."""
-        stream = await self._within(self._connect(), CALL_S, "the connection to the adb server")
-        try:
-            await self._within(stream.request("host:track-devices"), CALL_S, "the list of devices to follow")
-            while (head := await stream.read_some(4)) and len(head) == 4:
-                yield parse_devices((await stream.read_exactly(int(head, 16))).decode(errors="replace"))
-        finally:
-            stream.close()
-
     async def connect(self, serial: str, *, deadline_s: float = CALL_S) -> str:
         """Connect to `host:port`; what the server says. "already connected" does not mean that the device answers."""
         return (await self._ask(f"host:connect:{serial}", f"connecting to {serial}", deadline_s)).decode(
@@ -291,9 +281,15 @@ class Adb:
         return DeviceLost(
             f"{host}:{port} does not give {what}, as an adb server would",
             expected="an adb server",
-            fix=f"{RESTART_SERVER}; or is devices.android.port right?",
+            fix=self._other_server,
             cause=LossCause.SERVER,
         )
+
+    @property
+    def _other_server(self) -> str:
+        """The fix where what listens there behaves as no adb server does."""
+        host, port = self.config.address
+        return f"{RESTART_SERVER}; or is devices.android.port right? {host}:{port} was asked"
 
     async def _within(self, work: Awaitable[T], deadline_s: float, what: str, *, of_server: bool = False) -> T:
         try:
@@ -304,7 +300,7 @@ class Adb:
                 raise
             raise DeviceLost(
                 f"{what} took over {deadline_s:g} s",
-                fix=RESTART_SERVER if of_server else POOL_RECONNECTS,
+                fix=self._other_server if of_server else POOL_RECONNECTS,
                 cause=LossCause.SERVER if of_server or self._is_down else LossCause.LATE,
             ) from None
 

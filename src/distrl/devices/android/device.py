@@ -23,7 +23,7 @@ from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, devices_now
 from distrl.devices.android.emulator import RECONNECT_S, SNAPSHOT_S, Emulator, Remedy, check_startable, emulator_names
 from distrl.devices.android.hierarchy import Hierarchy, NoHierarchy, parse
-from distrl.devices.android.phone import Phone, adb_config, connected
+from distrl.devices.android.phone import SYSTEM_UI, Phone, adb_config, connected
 from distrl.devices.android.quoting import CannotType, Typing, clearing_command, typing_commands
 from distrl.devices.android.screen import (
     CLEARLY_CHANGED,
@@ -32,6 +32,7 @@ from distrl.devices.android.screen import (
     encode,
     glance,
     has_changed,
+    is_black,
     read_png,
     read_raw,
 )
@@ -144,11 +145,15 @@ class AndroidDevice:
             await self.phone.come_online()
             self._typing = await self.phone.choose_keyboard()
             self._ready = True
+        await self.phone.unlock()
 
     async def capture(self, *, screenshot: bool) -> Capture:
         """Picture and elements of the same moment; without a picture, the elements alone."""
         if not self._settings.elements:
             frame = await self._take_picture()
+            if is_black(glance(frame).points_HWC):  # went off while the policy was thinking
+                await self.phone.unlock()
+                frame = await self._take_picture()
             self._glance = glance(frame)
             return await self._capture_of(frame, None, screenshot=screenshot)
         fresh = self._hierarchy is not None and self._clock() - self._read_at_s < FRESH_S
@@ -172,8 +177,7 @@ class AndroidDevice:
         """Carry out `action` and wait until the screen has settled; an impossible one is an invalid step."""
         match action:
             case Finish(answer=answer):
-                reward = await self._world.score(answer) if self._is_of_world else 0.0
-                return Performed(valid=True, changed=False, reward=reward)
+                return Performed(valid=True, changed=False, reward=await self._score(answer))
             case Unparsed(raw=raw):
                 return Performed(valid=False, changed=False, why=f"not an action: {raw[:80]!r}")
         before, elements = self._glance or glance(await self._take_picture()), self._elements
@@ -198,9 +202,10 @@ class AndroidDevice:
         return self._hierarchy.elements if self._hierarchy is not None and self._settings.elements else None
 
     async def end_state(self) -> DeviceEnd | None:
-        """What the task's check asks about; None where it asks nothing of the phone."""
+        """What the task's check asks about; None where it asks nothing of the phone. `DeviceLost` where the phone has locked itself."""
         if self._task is None:
             raise DeviceError(f"{self.name} has no task yet", fix="call reset(task) first")
+        await self.phone.unlock()  # what an agent did on a lock screen is no failure of its own
         if isinstance(self._task.setup, SimSetup):
             told = await self.phone.check("cmd distrl end-state")
             try:
@@ -275,7 +280,6 @@ class AndroidDevice:
         return self._task is not None and isinstance(self._task.setup, AndroidSetup) and bool(self._task.setup.world)
 
     async def _reset_world(self, task: Task, world: str) -> None:
-        await self.phone.unlock()
         name, _, seed = world.partition("/")
         goal = await self._world.initialize(self.phone.serial, name, int(seed) if seed.isdecimal() else 0)
         if goal != task.instruction:
@@ -285,8 +289,14 @@ class AndroidDevice:
                 fix="name the same Python as tasks.android_world.python and devices.android.world_python",
             )
 
-    async def _reset_android(self, setup: AndroidSetup) -> None:
+    async def _score(self, answer: str) -> float:
+        """What AndroidWorld gives for a task of its own, on a screen that is on."""
+        if not self._is_of_world:
+            return 0.0
         await self.phone.unlock()
+        return await self._world.score(answer)
+
+    async def _reset_android(self, setup: AndroidSetup) -> None:
         for package in setup.stop:
             await self.phone.stop_app(package)
         for package in setup.clear:
@@ -367,12 +377,17 @@ class AndroidDevice:
             # The old file goes first: `uiautomator` may fail with exit code 0, and must not leave us with what was.
             done = await self.phone.shell(f"rm -f {DUMP}; uiautomator dump {DUMP} >/dev/null && cat {DUMP}")
             try:
-                self._hierarchy = parse(done.stdout, self._glance.size if self._glance else None)
-                self._read_at_s = self._clock()
-                return self._hierarchy
+                found = parse(done.stdout, self._glance.size if self._glance else None)
             except NoHierarchy as error:
                 said = done.stderr.decode(errors="replace").strip()
                 problem = f"{error}{f' ({said[:120]})' if said else ''}"
+                await self.phone.unlock()  # a screen that is off has none
+            else:
+                if found.package != SYSTEM_UI or not await self.phone.is_locked():
+                    self._hierarchy, self._read_at_s = found, self._clock()
+                    return found
+                problem = "the screen is locked"
+                await self.phone.unlock()
         raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED)
 
     # acting

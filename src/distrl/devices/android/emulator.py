@@ -32,6 +32,7 @@ from distrl.devices.android.records import (
     began_of,
     is_free,
     lock,
+    read_record,
     signal_group,
     state_folder,
     try_lock,
@@ -111,11 +112,7 @@ class Emulator:
     @property
     def started(self) -> Running | None:
         """The record of this emulator where distrl has started it and it still runs."""
-        try:
-            record = msgspec.json.decode((self._files / f"{self.avd}.json").read_bytes(), type=Running)
-        except (OSError, msgspec.DecodeError):
-            return None
-        return record if record.is_alive else None
+        return read_record(self._files / f"{self.avd}.json")
 
     @property
     def is_own(self) -> bool:

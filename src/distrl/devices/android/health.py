@@ -8,6 +8,7 @@ import time
 from io import BytesIO
 
 import msgspec
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from distrl.config.schema import AndroidConfig
@@ -75,11 +76,12 @@ async def _check(serial: str, listed: Listed | None, settings: AndroidConfig, ad
 
 async def _try(device: AndroidDevice, settings: AndroidConfig) -> str:
     await device.phone.come_online()
+    await device.phone.unlock()
     began = time.perf_counter()
     capture = await device.capture(screenshot=True)
     took_ms = 1000 * (time.perf_counter() - began)
-    if is_black(capture.screenshot):
-        raise DeviceError(f"{device.name} shows a black screen", fix="wake it: adb shell input keyevent 224")
+    if is_black(np.asarray(Image.open(BytesIO(capture.screenshot)).convert("L"))):
+        raise DeviceError(f"{device.name} shows a black screen", fix="look at it: it is on, and shows nothing")
     began = time.perf_counter()
     await device.phone.tap(0, 0)  # the corner of the status bar, where nothing is
     tap_ms = 1000 * (time.perf_counter() - began)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import POOL_RECONNECTS, Adb, AdbConfig, ShellResult, devices_now, refusal
-from distrl.devices.android.quoting import ADB_KEYBOARD, Typing, quote
+from distrl.devices.android.quoting import ADB_KEYBOARD, CannotType, Typing, quote
 from distrl.devices.base import Sleep
 from distrl.errors import DeviceError, DeviceLost, LossCause, TaskError
 from distrl.types import AndroidCheck, AndroidEnd
@@ -22,8 +22,15 @@ LOG_LINES = 200
 WHOLE = "distrl-whole"
 """Said after an answer that must not be cut off unnoticed."""
 BOOT_POLL_S, GONE_POLLS, ONLINE_POLLS = 0.5, 20, 20
-LOCKED = re.compile(rb"(?:mShowingLockscreen|mDreamingLockscreen|isStatusBarKeyguard)=true|^\s*showing=true", re.M)
+UNLOCK_POLL_S, UNLOCK_POLLS = 0.2, 10
+"""A lock screen that is dismissed takes a moment to go."""
+SYSTEM_UI = "com.android.systemui"
+"""What the lock screen belongs to, as do notifications and quick settings."""
+LOCKED = re.compile(r"(?:mShowingLockscreen|mDreamingLockscreen|isStatusBarKeyguard)=true|^\s*showing=true", re.M)
 RESUMED = re.compile(r"(?:mResumedActivity|topResumedActivity|ResumedActivity).*? u\d+ (\S+?/\S+?)[ }]")
+REFUSED = re.compile(r"^(?:Error\b|.*Exception|.*No activities found)", re.M)
+"""What `am` and `monkey` say of an activity that they did not start."""
+NOT_THERE = re.compile(r"No such file|Not a directory")
 NAME = re.compile(r"[A-Za-z0-9_.]+(?:/[A-Za-z0-9_.$]+)?")
 
 
@@ -66,7 +73,7 @@ class Phone:
     async def open(self, what: str) -> None:
         """Open a package, package/activity or URL."""
         if "://" in what:
-            await self._start(f"am start -a android.intent.action.VIEW -d {quote(what)}")
+            await self.start_intent("android.intent.action.VIEW", data=what)
         elif "/" in what:
             await self._start(f"am start -n {_name(what)}")
         else:
@@ -84,19 +91,19 @@ class Phone:
     async def put_setting(self, name: str, value: str) -> None:
         """Write a setting such as global/airplane_mode_on."""
         space, _, key = name.partition("/")
-        await self.check(f"settings put {_name(space)} {_name(key)} {quote(value)}")
+        await self.check(f"settings put {_name(space)} {_name(key)} {_word(value)}")
 
     async def start_intent(self, action: str, *, data: str = "", extras: dict[str, str] | None = None) -> None:
         """Start an activity by an intent; extras are text."""
-        parts = [f"am start -a {_name(action)}", f"-d {quote(data)}" if data else ""]
-        parts += [f"--es {_name(key)} {quote(value)}" for key, value in (extras or {}).items()]
+        parts = [f"am start -a {_name(action)}", f"-d {_word(data)}" if data else ""]
+        parts += [f"--es {_name(key)} {_word(value)}" for key, value in (extras or {}).items()]
         await self._start(" ".join(part for part in parts if part))
 
     async def _start(self, command: str) -> None:
         """Start an activity; older Androids say that there is none with exit code 0."""
         done = await self.shell(command)
         said = (done.stdout + done.stderr).decode(errors="replace")
-        if done.exit_code or "Error" in said or "No activities found" in said:
+        if done.exit_code or REFUSED.search(said):
             raise DeviceError(
                 f"{self.serial} cannot open it: `{command[:80]}` says {' '.join(said.split())[:200]!r}",
                 expected="an app that is installed",
@@ -116,27 +123,35 @@ class Phone:
         return Typing(adb_keyboard=ADB_KEYBOARD in known)
 
     async def unlock(self) -> None:
-        await self.run(f"input keyevent {WAKE_UP}")
-        if LOCKED.search((await self.shell("dumpsys window")).stdout):
-            await self.shell("wm dismiss-keyguard")
-            if LOCKED.search((await self.shell("dumpsys window")).stdout):
-                raise DeviceLost(
-                    f"{self.serial} is locked",
-                    expected="an unlocked screen",
-                    fix="unlock it, and set its screen lock to None",
-                    cause=LossCause.PERSON,
-                )
+        """Turn the screen on and open a lock without a secret; `DeviceLost` where somebody has to unlock it."""
+        if await self.is_locked():
+            await self._open_lock()
+
+    async def _open_lock(self) -> None:
+        await self.shell("wm dismiss-keyguard")
+        for _ in range(UNLOCK_POLLS):
+            if not await self.is_locked():
+                return
+            await self._sleep(UNLOCK_POLL_S)
+        raise DeviceLost(
+            f"{self.serial} is locked",
+            expected="an unlocked screen",
+            fix="unlock it, and set its screen lock to None",
+            cause=LossCause.PERSON,
+        )
+
+    async def is_locked(self) -> bool:
+        """Whether the lock screen is there, once the screen has been turned on."""
+        return LOCKED.search(await self._told(f"input keyevent {WAKE_UP}; dumpsys window")) is not None
 
     async def read_state(self, check: AndroidCheck) -> AndroidEnd:
-        """What a check asks about; `DeviceLost` where an answer is damaged, which must not look like a failure."""
-        settings = {}
-        for name in check.settings:
-            space, _, key = name.partition("/")
-            settings[name] = await self._told(f"settings get {_name(space)} {_name(key)}")
-        packages = {
-            name: (await self._told(f"pm path {_name(name)}")).startswith("package:") for name in check.packages
-        }
-        files = {path: bool(await self._told(f"ls -d {quote(path)} 2>/dev/null")) for path in check.files}
+        """What a check asks about, without what the phone cannot tell; `DeviceLost` where an answer is damaged.
+
+        Neither must look like a failure of the agent, nor like something that is not there.
+        """
+        settings = {name: value for name in check.settings if (value := await self._setting(name)) is not None}
+        packages = {name: there for name in check.packages if (there := await self._has_package(name)) is not None}
+        files = {path: there for path in check.files if (there := await self._has_file(path)) is not None}
         rows = {uri: await self._has_row(uri, wanted) for uri, wanted in check.rows.items()}
         found = RESUMED.search(await self._told("dumpsys activity activities")) if check.activity else None
         if check.activity and found is None:
@@ -145,20 +160,37 @@ class Phone:
             settings=settings, packages=packages, files=files, rows=rows, activity=found[1] if found else ""
         )
 
+    async def _setting(self, name: str) -> str | None:
+        space, _, key = name.partition("/")
+        found, problem = await self._answer(f"settings get {_name(space)} {_name(key)}")
+        return None if problem and not found else found
+
+    async def _has_package(self, name: str) -> bool | None:
+        found, problem = await self._answer(f"pm path {_name(name)}")
+        return True if found.startswith("package:") else None if problem else False
+
+    async def _has_file(self, path: str) -> bool | None:
+        found, problem = await self._answer(f"ls -d {_word(path)}")
+        return True if found else False if NOT_THERE.search(problem) else None
+
     async def _has_row(self, uri: str, wanted: dict[str, str]) -> bool:
         """Whether some row of a content provider holds all of these values; the provider itself compares them."""
         where = " AND ".join(f"{_name(column)}={_sql(value)}" for column, value in wanted.items())
-        told = await self._told(f"content query --uri {quote(uri)} --where {quote(where)}")
+        told = await self._told(f"content query --uri {_word(uri)} --where {_word(where)}")
         if not told.startswith(("Row: ", "No result found")):
             raise self.lost(f"{uri} says {told[:120]!r}", LossCause.DAMAGED)
         return told.startswith("Row: ")
 
     async def _told(self, command: str) -> str:
         """What a command says, whatever its exit code, known to be whole."""
-        said = (await self.shell(f"{command}; echo {WHOLE}")).text
-        if not said.endswith(WHOLE):
+        return (await self._answer(command))[0]
+
+    async def _answer(self, command: str) -> tuple[str, str]:
+        """The same, with its errors."""
+        done = await self.shell(f"{command}; echo {WHOLE}")
+        if not done.text.endswith(WHOLE):
             raise self.lost(f"the answer to `{command[:60]}` is cut off", LossCause.DAMAGED)
-        return said.removesuffix(WHOLE).strip()
+        return done.text.removesuffix(WHOLE).strip(), done.stderr.decode(errors="replace").strip()
 
     # coming back
 
@@ -233,6 +265,14 @@ def _name(text: str) -> str:
             f"{text!r} is no name of a package, activity or setting", expected="such as com.android.settings"
         )
     return text
+
+
+def _word(text: str) -> str:
+    """Text of a task as one word for the shell; `TaskError` for what no shell can take."""
+    try:
+        return quote(text)
+    except CannotType as error:
+        raise TaskError(f"{text[:80]!r} is what no shell can take: {error}", expected="text without NUL") from None
 
 
 def _sql(text: str) -> str:

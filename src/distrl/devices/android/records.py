@@ -123,6 +123,24 @@ def signal_group(record: Running, number: signal.Signals) -> None:
             os.killpg(record.pid, number)
 
 
+def read_record(path: Path) -> Running | None:
+    """The record of an emulator that runs; None where there is none."""
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return record if record.is_alive else None
+
+
+def one_name(device: str) -> str:
+    """The AVD of an emulator that distrl has started, also for its serial; any other device's own name."""
+    port, folder = device.removeprefix("emulator-"), state_folder()
+    if port == device or not port.isdecimal():
+        return device
+    records = ((name, read_record(folder / f"{name}.json")) for name in running_names(folder))
+    return next((name for name, record in records if record is not None and record.port == int(port)), device)
+
+
 def running_names(folder: Path) -> Iterator[str]:
     """The AVDs of which there is a record."""
     return (path.stem for path in sorted(folder.glob("*.json")))

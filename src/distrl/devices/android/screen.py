@@ -113,6 +113,6 @@ def _corrupt(seen: str) -> CorruptFrame:
     return CorruptFrame(seen, expected="a whole picture", fix="take another one")
 
 
-def is_black(picture: bytes) -> bool:
-    """Whether an encoded picture shows nothing at all, as that of a phone that sleeps."""
-    return int(np.asarray(Image.open(BytesIO(picture)).convert("L")).max()) < BLACK_LEVEL
+def is_black(pixels: np.ndarray) -> bool:
+    """Whether these pixels show nothing at all, as those of a phone whose screen is off."""
+    return int(pixels.max(initial=0)) < BLACK_LEVEL

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 import msgspec
@@ -24,6 +23,7 @@ from msgspec.structs import replace
 
 from distrl.config.schema import PerturbationConfig
 from distrl.devices.base import Clock
+from distrl.devices.serve_sim.lock import ScreenLock
 from distrl.devices.serve_sim.shell import Command, Done, run
 from distrl.devices.sim import phone
 from distrl.devices.sim.app import push
@@ -46,6 +46,8 @@ MULTIPLE_DISPLAYS = b"""[Warning] Multiple displays were found, but no display i
 A display ID can be specified with the [-d display-id] option.
 See "dumpsys SurfaceFlinger --display-id" for valid display IDs.
 """
+ACTIONS = {"android.settings.SETTINGS": "settings"}
+"""Intents that an app answers."""
 WIDGETS = ("Switch", "CheckBox", "Button", "EditText", "TextView", "ImageButton", "ScrollView", "ProgressBar")
 """Classes that Android has too; the others get a name of their own."""
 
@@ -77,8 +79,9 @@ class SimulatedAndroid:
         self.log: deque[str] = deque(maxlen=1000)
         self.system: dict[tuple[str, str], str] = {("global", "airplane_mode_on"): "0", ("system", "screen_brightness"): "128"}  # fmt: skip
         self._keyboard = LATIN_KEYBOARD
-        self.locked: Literal["", "swipe", "secure"] = ""
-        """How the screen is locked; a secure lock does not open by itself."""
+        self.lock = ScreenLock(clock)
+        self.started: deque[list[str]] = deque(maxlen=100)
+        """The options of each `am start`."""
         self._raw: tuple[PhoneState, bytes] | None = None
         self.boot()
 
@@ -87,6 +90,7 @@ class SimulatedAndroid:
         seed = self._number
         self._state = self._start = PhoneState(seed=seed, tables=content(seed, held_out=False), stack=(HOME,))
         self._typed, self._moved_s = "", self._clock()
+        self.lock.lock(self.lock.kind)
         self.log.append("I ActivityManager: System now ready")
 
     @property
@@ -102,7 +106,9 @@ class SimulatedAndroid:
         return run(line, self._commands(), self.files)
 
     def act(self, action: Action) -> None:
-        """Do something to the phone; the impossible does nothing, as on a real one."""
+        """Do something to the phone; the impossible does nothing, as on a real one, nor does a touch while it is locked."""
+        if self.lock.blocks:
+            return
         state = self.state
         outcome = phone.perform(state, phone.show(state), action)
         if outcome.state.focus != state.focus or outcome.state.place is not state.place:
@@ -125,6 +131,7 @@ class SimulatedAndroid:
             "wm": self._wm,
             "ime": self._ime,
             "logcat": self._logcat,
+            "locksettings": self.lock.settings,
             "cmd": self._cmd,
         }
 
@@ -160,6 +167,8 @@ class SimulatedAndroid:
 
     def _swipe(self, numbers: list[float]) -> None:
         begin, end = self._point(*numbers[:2]), self._point(*numbers[2:4])
+        if self.lock.blocks and not self.lock.asleep and begin[1] > end[1]:
+            return self.lock.dismiss()
         lasts_ms = numbers[4] if len(numbers) == 5 else 300
         if begin == end:
             self.act(LongPress(*begin) if lasts_ms >= LONG_PRESS_MS else Tap(*begin))
@@ -177,6 +186,8 @@ class SimulatedAndroid:
 
     def _insert(self, text: str) -> None:
         """Text at the end of what the focused field holds; without one it goes nowhere."""
+        if self.lock.blocks:
+            return self.lock.type(text)
         state = self.state
         if not state.focus:
             return
@@ -189,6 +200,8 @@ class SimulatedAndroid:
         return next((widget.text for widget in view.body if widget.kind == "field" and widget.id == state.focus), "")
 
     def _key(self, code: int) -> None:
+        if self.lock.press(code):
+            return
         if code == 67:
             self._delete()
         elif code in (3, 4, 66):
@@ -209,6 +222,8 @@ class SimulatedAndroid:
         return Done(picture, MULTIPLE_DISPLAYS if several else b"")
 
     def _pixels(self) -> bytes:
+        if self.lock.blocks:
+            return struct.pack("<4I", *self.settings.size, RGBA_8888, SRGB) + self.lock.pixels(self.settings.size)
         state = self.state
         if self._raw is None or self._raw[0] is not state:
             self._raw = state, self._draw(state)
@@ -238,9 +253,12 @@ class SimulatedAndroid:
             return Done(err=b"Usage: uiautomator <subcommand> [options]\n", code=1)
         path = next((word for word in words[2:] if not word.startswith("-")), "/sdcard/window_dump.xml")
         said = f"UI hierchary dumped to: {path}\n".encode()  # spelt so by Android
+        shown = (self.lock.hierarchy(self.settings.size) if self.lock.blocks else self._hierarchy()).encode()
+        if not shown:
+            return Done(err=b"ERROR: null root node returned by UiTestAutomationBridge.\n")  # with exit code 0
         if path == "/dev/tty":
-            return Done(self._hierarchy().encode() + said)
-        self.files[path] = self._hierarchy().encode()
+            return Done(shown + said)
+        self.files[path] = shown
         return Done(said)
 
     def _hierarchy(self) -> str:
@@ -268,8 +286,9 @@ class SimulatedAndroid:
         return Done(err=b"Activity manager (activity) commands:\n", code=255)
 
     def _start_activity(self, options: list[str]) -> Done:
-        component, category = _after(options, "-n"), _after(options, "-c")
-        package = component.partition("/")[0] or _after(options, "-p")
+        self.started.append(options)
+        component, category, action = _after(options, "-n"), _after(options, "-c"), _after(options, "-a")
+        package = component.partition("/")[0] or _after(options, "-p") or f"{PACKAGE}{ACTIONS.get(action, '')}"
         said = f"Starting: Intent {{ cmp={component} }}\n".encode()
         if category.endswith(".HOME"):
             self.act(Press("home"))
@@ -370,10 +389,12 @@ class SimulatedAndroid:
         place = self.state.place
         activity = f"{PACKAGE}{place.app}/.{place.screen}"
         shown = {
-            "window": f"  mCurrentFocus=Window{{5d1c u0 {activity}}}\n  mFocusedApp=ActivityRecord{{7a u0 {activity} t1}}\n  mDreamingLockscreen={str(bool(self.locked)).lower()}\n",
-            "activity": f"  mResumedActivity: ActivityRecord{{7a u0 {activity} t1}}\n",
+            "window": f"  mCurrentFocus=Window{{5d1c u0 {activity}}}\n  mFocusedApp=ActivityRecord{{7a u0 {activity} t1}}\n{self.lock.window()}",
+            "activity": "  mResumedActivity: null\n"
+            if self.lock.blocks
+            else f"  mResumedActivity: ActivityRecord{{7a u0 {activity} t1}}\n",
             "input_method": f"  mInputShown={str(bool(self.state.focus)).lower()}\n",
-            "power": "  mWakefulness=Awake\n",
+            "power": self.lock.power(),
             "battery": "Current Battery Service state:\n  level: 100\n",
         }
         service = words[1] if words[1:] else ""
@@ -396,7 +417,7 @@ class SimulatedAndroid:
 
     def _wm(self, words: list[str], data: bytes) -> Done:
         if words[1:] == ["dismiss-keyguard"]:
-            self.locked = "secure" if self.locked == "secure" else ""
+            self.lock.dismiss()
             return Done()
         width, height = self.settings.size
         shown = {

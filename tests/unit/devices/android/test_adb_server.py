@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distrl.cli.main import main
-from distrl.devices.android.adb import Adb, AdbConfig, Listed
+from distrl.devices.android.adb import VERSION, Adb, AdbConfig, Listed
 from distrl.errors import ConfigError, DeviceError, LossCause
 
 HOSTILE = "\x1b[31m\x9b1mphone"
@@ -76,6 +76,23 @@ def test_what_is_no_adb_server_is_named_with_its_address(version: bytes) -> None
         Server({"host:version": version}).devices()
     assert "devices.android.port" in caught.value.fix
     assert caught.value.cause is LossCause.SERVER
+
+
+def test_what_never_answers_is_named_with_its_address_too() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def scene() -> tuple[int, DeviceError]:
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(DeviceError, match=r"took over 0.05 s") as caught:
+                await Adb(AdbConfig(port=port))._ask(VERSION, "the version of the adb server", 0.05)
+            return port, caught.value
+
+    port, error = asyncio.run(scene())
+    assert f"devices.android.port right? 127.0.0.1:{port} was asked" in error.fix
+    assert error.cause is LossCause.SERVER
 
 
 def test_a_device_s_length_that_is_none_costs_the_device_and_no_traceback() -> None:

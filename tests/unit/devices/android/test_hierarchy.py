@@ -71,6 +71,7 @@ def test_a_screen_without_anything_to_touch_is_no_error() -> None:
         b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><hierarchy><node/></hierarchy>',
     ],
 )
-def test_what_is_no_hierarchy_is_an_error_and_never_an_empty_screen(text: bytes) -> None:
+@pytest.mark.parametrize("size", [None, (360, 720)])
+def test_what_is_no_hierarchy_is_an_error_and_never_an_empty_screen(text: bytes, size: tuple[int, int] | None) -> None:
     with pytest.raises(NoHierarchy):
-        parse(text)
+        parse(text, size)

@@ -54,6 +54,8 @@ SHARES: dict[Kind, int] = {"kill": 110, "pause": 50, "cut": 12, "disk full": 8, 
 """Of 200."""
 EVERY_S = 3.0
 """Mean time between two faults."""
+SPARE = 1.2
+"""Longer than the faults should take: on a full disk the run stands still, and so do faults."""
 HELD_S = (1.0, 6.0)
 """How long a cut or a disk fault lasts."""
 PAUSED_S = (2.0, 15.0)
@@ -124,7 +126,7 @@ def run(options: BenchOptions) -> RayFaultFigures:
     """Measure everything that `distrl bench ray_faults` reports."""
     count, started_s = QUICK_FAULTS if options.quick else FAULTS, time.monotonic()
     with ray_nodes(NODES) as cluster, small_disk() as (root, is_own):
-        settings = {**SETTINGS, **on_cluster(cluster), "run.root": str(root), "run.minutes": count * EVERY_S / 60}
+        settings = {**SETTINGS, **on_cluster(cluster), "run.root": str(root), "run.minutes": SPARE * count * EVERY_S / 60}
         trial = Trial(cluster, root, settings, Random("ray faults"), can_fill=is_own)
         try:
             trial.play(count)

@@ -328,7 +328,9 @@ class Run:
     def episode(self, id: str) -> Trajectory:
         """One stored episode; `StoreError` where there is none of this id."""
         from distrl.experience.store import ExperienceStore
+        from distrl.runtime.source import check_text
 
+        check_text("id", id, example="268c69a3a7ca4cdf987da42487dc1de1")
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             return store.read(id)
 

@@ -152,7 +152,7 @@ def _record(info: object) -> Observation:
     found = info.get("observation") if isinstance(info, Mapping) else None
     if isinstance(found, Observation):
         return found
-    keys = f" with {', '.join(map(str, info))[:200]}" if isinstance(info, Mapping) else ""
+    keys = f" with {', '.join(map(str, info))[:200] or 'nothing'}" if isinstance(info, Mapping) else ""
     raise UsageError(
         f"{type(info).__name__}{keys} holds no observation that a policy reads",
         expected="the record in `info['observation']`, or that `info`",

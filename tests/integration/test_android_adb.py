@@ -16,7 +16,7 @@ from distrl.devices.android.adb_program import find_adb
 from distrl.devices.android.health import check_all
 from distrl.devices.serve_sim.android import AndroidSettings
 from distrl.devices.serve_sim.server import ServedPhone
-from distrl.errors import DeviceError, DeviceLost
+from distrl.errors import DeviceError, DeviceLost, LossCause
 from support.androids import connected, free_port, own_server
 
 
@@ -105,8 +105,9 @@ def test_after_a_restart_the_phone_is_offline_until_reconnected(config: AdbConfi
             await phone.restart()
             await _until(lambda: _state_is(adb, phone, "offline"))
             assert "already connected" in await adb.connect(phone.serial)
-            with pytest.raises(DeviceLost, match="offline"):
+            with pytest.raises(DeviceLost, match="offline") as lost:
                 await adb.shell(phone.serial, "true")
+            assert (lost.value.cause, "adb reconnect" in lost.value.fix) == (LossCause.OFFLINE, True)
             await adb.reconnect(phone.serial)
             await _until(lambda: _state_is(adb, phone, "device"))
             assert (await adb.shell(phone.serial, "true")).exit_code == 0

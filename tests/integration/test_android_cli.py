@@ -100,11 +100,12 @@ def test_a_locked_phone_is_named_with_its_fix_by_every_command(
             assert "try: unlock it, and set its screen lock to None" in said
         assert phones[0].android.state.place is place
 
-        assert devices(config, "check", "--json") == 3
-        found = {health["serial"]: health for health in _last_json(capsys)["devices"]}
-        assert (found[serial]["seen"], found[serial]["ok"]) == (f"{serial} is locked", False)
-        assert "screen lock to None" in found[serial]["fix"]
-        assert found[phones[1].serial]["ok"]
+        for elements in ("true", "false"):
+            assert devices(config, "check", "--json", "--devices.android.elements", elements) == 3
+            found = {health["serial"]: health for health in _last_json(capsys)["devices"]}
+            assert (found[serial]["seen"], found[serial]["ok"]) == (f"{serial} is locked", False)
+            assert "screen lock to None" in found[serial]["fix"]
+            assert found[phones[1].serial]["ok"]
 
         told = {check.name: check for check in doctor._android()}
         assert not told[f"device {serial}"].ok

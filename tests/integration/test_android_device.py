@@ -338,6 +338,21 @@ def test_a_screen_that_goes_off_while_a_policy_thinks_is_turned_on_and_the_episo
     on_a_phone(config, play, settings=replace(QUICK, elements=elements))
 
 
+def test_a_lock_screen_is_never_shown_to_a_policy_that_reads_elements(config: AdbConfig) -> None:
+    async def play(device: AndroidDevice, phone: ServedPhone, adb: Adb) -> None:
+        await device.reset(an_android_task(open=f"{PACKAGE}notes"))
+        for screenshot in (False, True):
+            phone.android.lock.lock("swipe")
+            await asyncio.sleep(FRESH_S)
+            assert (await device.capture(screenshot=screenshot)).app == f"{PACKAGE}notes"
+        phone.android.lock.lock("secure")
+        await asyncio.sleep(FRESH_S)
+        with pytest.raises(DeviceLost, match="is locked"):
+            await device.capture(screenshot=True)
+
+    on_a_phone(config, play)
+
+
 @pytest.mark.parametrize("elements", [True, False])
 def test_a_phone_that_locks_itself_in_an_episode_is_lost_and_no_failure_of_the_agent(
     config: AdbConfig, elements: bool

@@ -12,7 +12,7 @@ import pytest
 
 import distrl
 from distrl.api import resolve
-from distrl.errors import UsageError
+from distrl.errors import DistrlError, UsageError
 from distrl.types import Observation
 from support.trained import small_run, store_episodes
 
@@ -198,3 +198,16 @@ def test_training_refuses_what_is_no_setting_before_anything_is_made(
     with pytest.raises(UsageError):
         call(run)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "film"])
+@pytest.mark.parametrize("make", [distrl.make_gif, distrl.make_mp4, distrl.make_strip])
+def test_what_was_not_played_is_no_film(make: Callable[[Any], bytes], wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"(?s)is no playback.*try: .*play"):
+        make(wrong)
+
+
+@pytest.mark.parametrize(("wrong", "seen"), [(5, "id = 5 does not fit"), ("nothing", "holds no episode nothing")])
+def test_an_episode_that_is_not_there_is_refused_by_its_id(run: distrl.Run, wrong: Any, seen: str) -> None:
+    with pytest.raises(DistrlError, match=seen):
+        run.episode(wrong)

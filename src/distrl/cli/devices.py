@@ -124,7 +124,6 @@ async def _show(args: argparse.Namespace, settings: AndroidConfig) -> int:
     began = time.perf_counter()
     device = AndroidDevice(args.serial, replace(settings, screenshot_width=0))  # its pixels are those of `tap`
     await device.phone.come_online()
-    await device.phone.unlock()
     return _print_capture(args, await device.capture(screenshot=True), began_s=began)
 
 

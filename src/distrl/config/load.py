@@ -233,13 +233,14 @@ def _read(path: Path) -> dict[str, object]:
                 expected=f"settings, at most {LARGEST_FILE} bytes",
                 fix="name a TOML file",
             )
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors put a mark before the text
     except FileNotFoundError:
         raise no_such_file(path, otherwise="leave it out for the defaults") from None
     except OSError as error:
-        raise UnreadableFile(
-            f"cannot read {path}: {error.strerror}", fix="name a TOML file that you may read"
-        ) from None
+        fix = "name a TOML file that you may read"
+        if (path / "FORMAT").is_file():
+            fix = f"distrl train --resume {path}, or for another run like it: distrl train {path / 'config.toml'}"
+        raise UnreadableFile(f"cannot read {path}: {error.strerror}", fix=fix) from None
     except UnicodeDecodeError:
         fix = "name a TOML file, or leave it out for the defaults"
         raise UnreadableFile(f"{path} is not text", expected="a TOML file in UTF-8", fix=fix) from None

@@ -370,7 +370,7 @@ class DevicePool:
             self._turn_away(bug)
 
     async def _within(self, work: Coroutine[Any, Any, None], limit_s: float, *, name: str, what: str) -> None:
-        """Do something with a device; past its deadline it is cancelled and not waited for: it may not heed that."""
+        """Do something with a device; past its deadline it is cancelled and not waited for: it may ignore that."""
         task = asyncio.create_task(work, name=f"{what} of {name}")
         alarm = asyncio.ensure_future(self._sleep(limit_s))
         try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw, ImageFont
 
+from distrl.errors import UsageError
 from distrl.rollout.observing import target_of
 from distrl.types import (
     Action,
@@ -95,8 +96,21 @@ def make_gif(playback: Playback) -> bytes:
     return _encode(*frames_of(playback))
 
 
+def _check(playback: object) -> None:
+    """`UsageError` where this is nothing that was played."""
+    from distrl.evaluation.stored_playback import Playback
+
+    if not isinstance(playback, Playback):
+        raise UsageError(
+            f"{playback!r:.100} is no playback",
+            expected="what a policy has played",
+            fix="distrl.make_gif(policy.play())",
+        )
+
+
 def frames_of(playback: Playback) -> tuple[list[Image.Image], list[int]]:
     """The pictures of a film of the episode, and for how many milliseconds each is shown."""
+    _check(playback)
     steps, verdict = playback.trajectory.steps, playback.trajectory.verdict
     instruction, screens = playback.trajectory.task.instruction, _screens(playback, SCREEN_PX)
     pictures, times_ms = list[Image.Image](), list[int]()
@@ -209,6 +223,7 @@ def _cells(playback: Playback) -> list[_Cell]:
 
 def make_strip(playback: Playback) -> bytes:
     """All screens of the episode side by side as one PNG, with gestures, captions and the verdict."""
+    _check(playback)
     cells, trajectory = _cells(playback), playback.trajectory
     columns = min(PER_ROW, len(cells))
     across, down = CELL_PX + GAP_PX, max(cell.screen.height for cell in cells) + CAPTION_PX

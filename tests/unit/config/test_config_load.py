@@ -143,6 +143,21 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert "try: name a TOML file" in refusal(file)
 
 
+def test_a_run_in_the_place_of_a_file_is_answered_with_how_to_go_on_with_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(tmp_path)
+    assert "--resume" not in str(refused.value), "any other folder"
+    (tmp_path / "FORMAT").write_text("2\n")
+    with pytest.raises(ConfigError, match=f"(?s)cannot read.*train --resume {tmp_path}"):
+        load_config(tmp_path)
+
+
+def test_a_file_may_begin_with_the_mark_that_some_editors_put_there(tmp_path: Path) -> None:
+    file = tmp_path / "my.toml"
+    file.write_text("[run]\nseed = 3\n", encoding="utf-8-sig")
+    assert load_config(file).run.seed == 3
+
+
 def test_a_section_that_is_given_a_value_is_answered_with_how_to_write_one(tmp_path: Path) -> None:
     assert 'try: [run], and under it name = "sim", for one' in refusal(write(tmp_path, "run = 3\n"))
     assert 'try: --devices.sim.latency.profile "emulator", for one' in refusal(devices__sim__latency="instant")

@@ -483,7 +483,7 @@ def _check_emulators(settings: AndroidConfig, avds: list[str]) -> None:
 
 
 def _times_of_emulator(settings: AndroidConfig) -> TimeScales:
-    """With time to create, boot and save a snapshot, or to load one in vain and boot cold."""
+    """With time to create, boot and save a snapshot, or to load one that fails and boot cold."""
     boot_s = settings.emulator.boot_s
     return replace(
         TIMES,

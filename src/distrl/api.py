@@ -373,9 +373,8 @@ class Run:
         """What one role has logged, the newest first; `words` leaves out lines that do not hold all of them, whatever their case."""
         from distrl.telemetry.events import newest_events
 
-        wanted = [word.lower().encode() for word in words]
         with read_errors(self.path):
-            yield from newest_events(self._log_of(role), lambda line: all(word in line.lower() for word in wanted))
+            yield from newest_events(self._log_of(role), [word.lower().encode() for word in words])
 
     def _log_of(self, role: str) -> Path:
         if role not in self.logs():

@@ -334,8 +334,12 @@ class Run:
 
     def episodes_of(self, ids: Iterable[str]) -> Iterator[Trajectory | None]:
         """Stored episodes by their ids, in this order; None for one that is damaged or gone, which `episode` says more of."""
-        from distrl.experience.store import ExperienceStore
+        from distrl.experience.store import ExperienceStore, has_index
 
+        with read_errors(self.path):
+            if not has_index(self._folder.experience):
+                yield from (None for _ in ids)
+                return
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             for id in ids:
                 try:
@@ -383,7 +387,8 @@ class Run:
 
     def logs(self) -> list[str]:
         """The roles that have logged something, and "supervisor"."""
-        return sorted(path.stem for path in self._folder.logs.glob("[!.]*.jsonl"))
+        names = (path.stem for path in self._folder.logs.glob("[!.]*.jsonl"))
+        return sorted(name for name in names if name.isprintable())  # others are no roles, and cannot be shown
 
     def curve(self, metric: str) -> list[tuple[float, float]]:
         """One metric over time: seconds since the first line of `metrics.jsonl`, and its value. Several workers take turns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -189,7 +190,8 @@ def _staleness(played: Sequence[Entry]) -> Chart:
 
 
 def _priorities(opened: OpenRun) -> Chart:
-    found = [entry.detail.priority for entry in opened.catalogue.entries if entry.detail is not None]
+    every = [entry.detail.priority for entry in opened.catalogue.entries if entry.detail is not None]
+    found = [priority for priority in every if 0.0 <= priority < math.inf]
     most = max(found, default=0.0)
     bins = 24
     counts = [0] * bins

@@ -16,6 +16,7 @@ from distrl import Run, __version__
 from distrl.config.load import dump_toml
 from distrl.dashboard.catalogue import CUT_OFF, Entry
 from distrl.dashboard.drawing import chart_svg, screen_svg
+from distrl.dashboard.episode_page import environment_of
 from distrl.dashboard.figures import Chart, charts_of
 from distrl.dashboard.run_list import OpenRun
 from distrl.errors import StoreError
@@ -61,7 +62,7 @@ def report_of(opened: OpenRun) -> str:
         _episodes(run, "Best episodes", _best(played)),
         _episodes(run, "Worst episodes", _worst(played)),
         f"<h2>Settings</h2><pre>{escape(dump_toml(run.config))}</pre>",
-        f"<h2>Environment</h2><pre>{escape(_environment(run))}</pre>",
+        f"<h2>Environment</h2><pre>{escape(environment_of(run))}</pre>",
     ]
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -234,13 +235,6 @@ def _picture(run: Run, reference: str) -> bytes:
     except StoreError:
         return b""
     return found if len(found) <= PICTURE_BYTES and found.startswith((b"\xff\xd8", b"\x89PNG")) else b""
-
-
-def _environment(run: Run) -> str:
-    try:
-        return (run.path / "env.json").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "not known"
 
 
 STYLE = """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 from starlette.types import ASGIApp
 
@@ -18,29 +16,15 @@ from distrl.dashboard.app import make_app
 from distrl.dashboard.report import write_report
 from distrl.dashboard.security import Access
 from distrl.dashboard.trace import trace_of
-from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder
-from distrl.types import Tap, Trajectory
+from distrl.types import Trajectory
 from support.asgi import ask
+from support.dashboards import odd_numbers
 
 PAGES = (
     "", "/fleet", "/episodes", "/episodes?outcome=failure", "/choices", "/learning", "/learning?by=template", "/learning?by=length",
     "/health", "/logs", "/logs?text=a", "/episodes/odd",
 )  # fmt: skip
-
-
-def odd_numbers(run: RunFolder) -> None:
-    """An episode in which no number is one."""
-    nan, replace = math.nan, msgspec.structs.replace
-    with ExperienceStore(run.experience) as store:
-        episode = store.read("episode-000003")
-        steps = tuple(
-            replace(
-                step, device_s=nan, reward=math.inf, version=-1, observation=replace(step.observation, width_px=-3, height_px=10**12),
-                decision=replace(step.decision, action=Tap(nan, math.inf), logp=nan, value=nan, entropy=nan),
-            ) for step in episode.steps
-        )  # fmt: skip
-        store.add(replace(episode, id="odd", steps=steps, priority=nan, last_value=nan, verdict=replace(episode.verdict, progress=nan)))  # fmt: skip
 
 
 def odd_metrics(run: RunFolder) -> None:

@@ -336,8 +336,12 @@ class Run:
 
     def episodes_of(self, ids: Iterable[str]) -> Iterator[Trajectory | None]:
         """Stored episodes by their ids, in this order; None for one that is damaged or gone, which `episode` says more of."""
-        from distrl.experience.store import ExperienceStore
+        from distrl.experience.store import ExperienceStore, has_index
 
+        with read_errors(self.path):
+            if not has_index(self._folder.experience):
+                yield from (None for _ in ids)
+                return
         with ExperienceStore(self._folder.experience, read_only=True) as store:
             for id in ids:
                 try:
@@ -375,9 +379,8 @@ class Run:
         """What one role has logged, the newest first; `words` leaves out lines that do not hold all of them, whatever their case."""
         from distrl.telemetry.events import newest_events
 
-        wanted = [word.lower().encode() for word in words]
         with read_errors(self.path):
-            yield from newest_events(self._log_of(role), lambda line: all(word in line.lower() for word in wanted))
+            yield from newest_events(self._log_of(role), [word.lower().encode() for word in words])
 
     def _log_of(self, role: str) -> Path:
         if role not in self.logs():
@@ -386,7 +389,8 @@ class Run:
 
     def logs(self) -> list[str]:
         """The roles that have logged something, and "supervisor"."""
-        return sorted(path.stem for path in self._folder.logs.glob("[!.]*.jsonl"))
+        names = (path.stem for path in self._folder.logs.glob("[!.]*.jsonl"))
+        return sorted(name for name in names if name.isprintable())  # others are no roles, and cannot be shown
 
     def curve(self, metric: str) -> list[tuple[float, float]]:
         """One metric over time: seconds since the first line of `metrics.jsonl`, and its value. Several workers take turns."""

@@ -17,7 +17,7 @@ from distrl.runtime.run_folder import RunFolder, take
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Bounds, Observation, Tap, UiElement
 from support.browser import Browser, Page, browser
-from support.dashboards import Dashboard, dashboard, write_hostile_run
+from support.dashboards import Dashboard, dashboard, odd_numbers, write_hostile_run
 
 STORED = 10_000
 PAGES = (
@@ -301,3 +301,85 @@ def test_a_damaged_episode_is_named_and_costs_no_other(chromium: Browser, tmp_pa
         page.open(f"{shown.url}/runs/{run.name}/episodes/episode-000004")
         page.until("/cannot be used/.test(document.querySelector('.error')?.innerText)")
         open_page(page, shown, run, "/episodes/episode-000005")
+
+
+def test_an_episode_in_which_no_number_is_one_is_shown(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 8)
+    odd_numbers(run)
+    page = chromium.page()
+    with dashboard(tmp_path) as shown:
+        open_page(page, shown, run, "/episodes/odd/1")
+        page.until("/tap at no place/.test(document.querySelector('.caption').innerText)")
+        page.key("End")
+        page.until("!document.querySelector('.steps a').hasAttribute('aria-current')")
+        for rest in ("/episodes", "/learning"):
+            open_page(page, shown, run, rest)
+        assert page.errors == []
+        next(run.experience.glob("index.sqlite")).write_bytes(b"damaged" * 1000)
+        page.until("/cannot be read/.test(document.querySelector('#state').innerText)")
+
+
+# --- manners ----------------------------------------------------------------------------------------------------------
+
+
+HIDE = "(() => {{ Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {hidden} }}); document.dispatchEvent(new Event('visibilitychange')); }})()"
+
+
+def test_a_page_that_nobody_sees_asks_for_nothing_and_catches_up_when_it_is_seen(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    run = write_stored_run(tmp_path, 30)
+    hidden, seen = chromium.page(), chromium.page()
+    with dashboard(tmp_path) as shown:
+        for page in (hidden, seen):
+            open_page(page, shown, run, "/episodes")
+            page.until("/30 episodes/.test(document.querySelector('#state').innerText)")
+        hidden.run(HIDE.format(hidden="true"))
+        with ExperienceStore(run.experience) as store:
+            store.add(msgspec.structs.replace(store.read("episode-000003"), id="later"))
+        seen.until("/31 episodes/.test(document.querySelector('#state').innerText)")
+        seen.until("document.querySelectorAll('a.row').length === 31")
+        assert hidden.run("document.querySelectorAll('a.row').length") == 30
+        assert "30 episodes" in hidden.text("#state")
+        hidden.run(HIDE.format(hidden="false"))
+        hidden.until("document.querySelectorAll('a.row').length === 31")
+        assert hidden.errors == []
+
+
+def test_the_keyboard_goes_on_where_a_link_has_led(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 30)
+    page = chromium.page()
+    with dashboard(tmp_path) as shown:
+        open_page(page, shown, run, "/episodes")
+        page.run("document.querySelector('.skip').focus()")
+        page.run("document.querySelector('a.row').dataset.mark = 'kept'")
+        page.key("Enter")
+        page.until("location.hash === '#main' && document.activeElement.id === 'main'")
+        assert page.run("document.querySelector('a.row').dataset.mark") == "kept"
+        page.run("document.querySelector('nav a[href$=learning]').focus()")
+        page.key("Enter")
+        page.until("location.pathname.endsWith('/learning') && document.activeElement.id === 'main'")
+        page.run("history.back()")
+        page.until("location.pathname.endsWith('/episodes') && !!document.querySelector('a.row')")
+        page.key("g")
+        page.key("s")
+        page.until("location.pathname.endsWith('/settings')")
+        assert page.errors == []
+
+
+def test_the_devices_of_many_workers_are_compared_by_their_mean(chromium: Browser, tmp_path: Path) -> None:
+    runs = [write_stored_run(tmp_path, 20, seed=seed) for seed in (0, 1)]
+    for run in runs:
+        with run.metrics.open("ab") as file:
+            for at in range(30):
+                line = {"time_s": 2e9 + at, "event": "worker", "role": f"worker-{at % 5}", "worker/invalid/share": 0.2}
+                file.write(msgspec.json.encode(line) + b"\n")
+    page = chromium.page()
+    with dashboard(tmp_path) as shown:
+        page.open(f"{shown.url}/compare?a={runs[0].name}&b={runs[1].name}")
+        panel = "[...document.querySelectorAll('.chart')].find(one => one.ariaLabel === 'Refused steps')"
+        page.until(f"{panel}?.querySelectorAll('path.line').length === 2")
+        assert "A 20.0 %" in page.run(f"{panel}.innerText")
+        page.open(f"{shown.url}/compare?a={runs[0].name}")
+        page.until("/Tick two/.test(document.querySelector('.error')?.innerText)")
+        assert page.errors == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import msgspec
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder
-from distrl.types import Trajectory, UiElement, Verdict
+from distrl.types import Tap, Trajectory, UiElement, Verdict
 from support.runs import PATIENCE_S
 
 
@@ -106,3 +107,17 @@ def _hostile(episode: Trajectory) -> Trajectory:
     return replace(
         episode, id="hostile", task=task, steps=steps, device=HOSTILE, worker=HOSTILE, verdict=Verdict(outcome="failure", reason=HOSTILE, side_effects=(HOSTILE,)),
     )  # fmt: skip
+
+
+def odd_numbers(run: RunFolder) -> None:
+    """An episode in which no number is one."""
+    nan, replace = math.nan, msgspec.structs.replace
+    with ExperienceStore(run.experience) as store:
+        episode = store.read("episode-000003")
+        steps = tuple(
+            replace(
+                step, device_s=nan, reward=math.inf, version=-1, observation=replace(step.observation, width_px=-3, height_px=10**12),
+                decision=replace(step.decision, action=Tap(nan, math.inf), logp=nan, value=nan, entropy=nan),
+            ) for step in episode.steps
+        )  # fmt: skip
+        store.add(replace(episode, id="odd", steps=steps, priority=nan, last_value=nan, verdict=replace(episode.verdict, progress=nan)))  # fmt: skip

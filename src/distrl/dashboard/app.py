@@ -43,6 +43,8 @@ SEARCH_S, LOOK_S = 0.35, 0.1
 """How long a request may read episode files: one that searches in them, and one that does not."""
 SWEEP_S = 30.0
 """Between two looks for attempts by hand that nobody uses any more."""
+DAMAGE = (DistrlError, OSError, ValueError, TypeError, LookupError, ArithmeticError)
+"""What comes of files that are damaged, in a way that is known or in one that is not."""
 MOST_ENTRIES = 200
 MOST_LETTERS = 4000
 """Of a query."""
@@ -80,7 +82,11 @@ def make_app(place: Path, access: Access, attempts: Attempts | None = None) -> A
         sweeping.cancel()
         await _aside(playing.close)
 
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={DistrlError: _told, OSError: _told_disk})
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={DistrlError: _told, OSError: _told_disk, Exception: _told_mistake},
+    )
     return Guard(app, access)
 
 
@@ -193,7 +199,7 @@ def _overview(opened: OpenRun) -> object:
         "status": opened.status(),
         "summary": _or_none(lambda: run.summary),
         "config": dump_toml(run.config),
-        "environment": (run.path / "env.json").read_text(encoding="utf-8", errors="replace"),
+        "environment": episode_page.environment_of(run),
         "episodes": len(opened.catalogue.entries),
         "first_s": opened.metrics.first_s,
     }
@@ -255,8 +261,9 @@ async def _events(opened: OpenRun, wants_fleet: bool) -> AsyncIterator[bytes]:
     while True:
         try:
             now, tiles, heard_s = await _aside(_look, opened, wants_fleet)
-        except (DistrlError, OSError) as error:
-            yield _event("trouble", {"text": str(error).splitlines()[0]})
+        except DAMAGE as error:  # a browser would only ask again at once, and for ever
+            yield _event("trouble", {"text": _sayable(_why(error)).splitlines()[0]})
+            pulse, sent = None, {}
             await asyncio.sleep(5 * LOOK_EVERY_S)
             continue
         fresh, sent_now = changed(tiles, sent)
@@ -343,13 +350,30 @@ async def _nothing(_: Request) -> Response:
 
 
 def _refuse(text: str, status: int) -> Response:
-    return Response(msgspec.json.encode({"error": text}), status_code=status, media_type="application/json")
+    return Response(msgspec.json.encode({"error": _sayable(text)}), status_code=status, media_type="application/json")
+
+
+def _sayable(text: str) -> str:
+    """Without what JSON cannot hold, such as bytes of a file name that are no letters."""
+    return text.encode("utf-8", "replace").decode("utf-8") or "no reason was given"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, DistrlError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"a file of this run cannot be read: {error}"
+    return f"the dashboard could not work this out: {type(error).__name__}: {error}\nThe traceback is where `distrl view` was started, or in logs/view.out of the run."
 
 
 async def _told(_: Request, error: Exception) -> Response:
     status = 404 if isinstance(error, StoreError) else 400
-    return _refuse(str(error), status)
+    return _refuse(_why(error), status)
 
 
 async def _told_disk(_: Request, error: Exception) -> Response:
-    return _refuse(f"a file of this run cannot be read: {error}", 404)
+    return _refuse(_why(error), 404)
+
+
+async def _told_mistake(_: Request, error: Exception) -> Response:
+    return _refuse(_why(error), 500)

@@ -78,7 +78,8 @@ def _line(line: Line, number: int, place: _Place) -> list[str]:
 
 def screen_svg(seen: Observation, action: Action | None, picture: bytes, label: str) -> str:
     """A screen with what was done on it: its picture, or its elements as boxes."""
-    ratio = seen.height_px / seen.width_px if seen.width_px and seen.height_px else 2.0
+    known = seen.width_px > 0 and seen.height_px > 0  # a device may say anything of its size
+    ratio = min(5.0, max(0.2, seen.height_px / seen.width_px)) if known else 2.0
     height = round(SCREEN * ratio)
     parts = [_picture(picture, height)] if picture else _boxes(seen, height)
     if action is not None:

@@ -206,6 +206,15 @@ def finite(number: float) -> float:
     return number if math.isfinite(number) else 0.0
 
 
+def environment_of(run: Run) -> str:
+    """What the run wrote of its machine, as text; a link is not followed, which might lead out of the folder."""
+    path = run.path / "env.json"
+    try:
+        return "not shown: it is a link" if path.is_symlink() else path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"not known: {error.strerror or error}"
+
+
 def as_text(record: msgspec.Struct) -> str:
     """A record as JSON with indents, for people."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2).decode()

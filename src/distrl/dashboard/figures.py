@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -16,7 +17,7 @@ from distrl.telemetry.metrics import METRICS
 WINDOWS = 40
 FEWEST = 8
 """Episodes behind a point."""
-MOST_GROUPS = 40
+MOST_GROUPS = MOST_LINES = 40
 LENGTHS = ((1, 3), (4, 6), (7, 10), (11, 20), (21, 1_000_000))
 
 Group = Literal["all", "suite", "template", "length"]
@@ -189,7 +190,8 @@ def _staleness(played: Sequence[Entry]) -> Chart:
 
 
 def _priorities(opened: OpenRun) -> Chart:
-    found = [entry.detail.priority for entry in opened.catalogue.entries if entry.detail is not None]
+    every = [entry.detail.priority for entry in opened.catalogue.entries if entry.detail is not None]
+    found = [priority for priority in every if 0.0 <= priority < math.inf]
     most = max(found, default=0.0)
     bins = 24
     counts = [0] * bins
@@ -208,12 +210,13 @@ def _of_metrics(opened: OpenRun, wanted: _Metrics) -> Chart:
         for role, curve in sorted(by_role.items()):
             label = name.rpartition("/")[2] if len(wanted.names) > 1 else role
             lines.append(Line(name=label, points=curve.points))
+    many = f" {len(lines)} roles have told of it; the first {MOST_LINES} are drawn." if len(lines) > MOST_LINES else ""
     return Chart(
         id=wanted.id,
         title=wanted.title,
         unit=declared.unit if declared else "share",
-        says=wanted.says or (f"{declared.meaning[:1].upper()}{declared.meaning[1:]}." if declared else ""),
+        says=(wanted.says or (f"{declared.meaning[:1].upper()}{declared.meaning[1:]}." if declared else "")) + many,
         healthy=wanted.healthy or (declared.healthy if declared else ""),
-        lines=lines,
+        lines=lines[:MOST_LINES],
         bounded=wanted.bounded,
     )

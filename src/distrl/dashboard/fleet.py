@@ -9,10 +9,13 @@ from hashlib import blake2b
 import msgspec
 
 from distrl import Run
+from distrl.dashboard.pace import Paced
 from distrl.telemetry.live import DeviceView
 from distrl.types import UiElement
 
 LONGEST_TEXT = 48
+FRESH_S = 0.5
+"""How old tiles may be."""
 
 
 class Tile(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +50,13 @@ class FleetView:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._pictures: dict[str, tuple[str, bytes]] = {}
+        self._now = Paced(self._read, fresh_s=FRESH_S)
 
     def tiles(self) -> tuple[float, list[Tile]]:
-        """When the devices were last heard of, and all of them."""
+        """When the devices were last heard of, and all of them; read once for all who look at the same time."""
+        return self._now.get()
+
+    def _read(self) -> tuple[float, list[Tile]]:
         found, heard_s = list[Tile](), 0.0
         for views in self._run.devices():
             heard_s = max(heard_s, views.time_s)

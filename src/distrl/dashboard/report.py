@@ -16,6 +16,7 @@ from distrl import Run, __version__
 from distrl.config.load import dump_toml
 from distrl.dashboard.catalogue import CUT_OFF, Entry
 from distrl.dashboard.drawing import chart_svg, screen_svg
+from distrl.dashboard.episode_page import environment_of
 from distrl.dashboard.figures import Chart, charts_of
 from distrl.dashboard.run_list import OpenRun
 from distrl.errors import StoreError
@@ -60,8 +61,8 @@ def report_of(opened: OpenRun) -> str:
         _failures(played),
         _episodes(run, "Best episodes", _best(played)),
         _episodes(run, "Worst episodes", _worst(played)),
-        f"<h2>Settings</h2><pre>{escape(dump_toml(run.config))}</pre>",
-        f"<h2>Environment</h2><pre>{escape(_environment(run))}</pre>",
+        f"<h2>Settings</h2><pre tabindex='0' role='region' aria-label='Settings'>{escape(dump_toml(run.config))}</pre>",
+        f"<h2>Environment</h2><pre tabindex='0' role='region' aria-label='Environment'>{escape(environment_of(run))}</pre>",
     ]
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -170,7 +171,7 @@ def _failures(played: Sequence[Entry]) -> str:
     cut = sum(entry.ending == CUT_OFF for entry in played)
     more = f" {cut} more were cut off by the end of the run." if cut else ""
     says = f"<p class='soft'>Of the newest {len(played)} played episodes, {total} were no success.{more}</p>"
-    return f"<h2>Failures</h2>{says}<div class='scroll'><table>{head}{''.join(rows)}</table></div>"
+    return f"<h2>Failures</h2>{says}<div class='scroll' tabindex='0' role='region' aria-label='Failures'><table>{head}{''.join(rows)}</table></div>"
 
 
 def _best(played: Sequence[Entry]) -> list[Entry]:
@@ -223,7 +224,7 @@ def _episode(run: Run, episode: Trajectory) -> str:
     more = f"<li class='soft'>and {left} more steps</li>" if left > 0 else ""
     verdict = episode.verdict
     says = f"{verdict.outcome}{f': {verdict.reason}' if verdict.reason else ''}; {episode.task.template}, {episode.device or 'a device'}"
-    return f"<article><h3>{escape(episode.task.instruction)}</h3><p class='soft'>{escape(says)}</p><ol>{''.join(steps)}{more}</ol></article>"
+    return f"<article><h3>{escape(episode.task.instruction)}</h3><p class='soft'>{escape(says)}</p><ol tabindex='0' aria-label='Steps'>{''.join(steps)}{more}</ol></article>"
 
 
 def _picture(run: Run, reference: str) -> bytes:
@@ -234,13 +235,6 @@ def _picture(run: Run, reference: str) -> bytes:
     except StoreError:
         return b""
     return found if len(found) <= PICTURE_BYTES and found.startswith((b"\xff\xd8", b"\x89PNG")) else b""
-
-
-def _environment(run: Run) -> str:
-    try:
-        return (run.path / "env.json").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "not known"
 
 
 STYLE = """

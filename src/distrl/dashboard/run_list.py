@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -13,6 +14,7 @@ import msgspec
 import distrl
 from distrl.dashboard.catalogue import CUT_OFF, Catalogue, VersionTimes, ending_of
 from distrl.dashboard.fleet import FleetView
+from distrl.dashboard.pace import Paced
 from distrl.dashboard.series import MetricCurves
 from distrl.errors import DistrlError, StoreError
 from distrl.evaluation.report import Rate
@@ -26,7 +28,8 @@ MOST_OPEN = 6
 FRESH_S = 0.5
 """How old what is shown may be."""
 STATUS_S = 3.0
-"""The same of what is read from whole logs."""
+"""The same of what is read from whole logs and indices, unless that takes long."""
+NO_TEXT = "the name of this folder is no UTF-8 text: rename it"
 MOST_RUNS = 300
 """In the list, the newest."""
 
@@ -63,8 +66,8 @@ class OpenRun:
         self.versions = versions
         self.lock = Lock()
         self._refreshed_s = float("-inf")
-        self._status: RunStatus | None = None
-        self._status_of = (0.0, 0.0)
+        self._status = Paced(self.run.status, fresh_s=STATUS_S)
+        self._stored: tuple[float, RunStatus] | None = None
         self._folder = open_run(path)
 
     def refresh(self) -> None:
@@ -77,10 +80,13 @@ class OpenRun:
 
     def status(self) -> RunStatus:
         """Its status, as of a moment ago. It reads whole logs, so that of a run on which nobody works is read again only where one changed."""
-        stamp = (_changed_s(self.run.path), time.monotonic() // STATUS_S if self.live else 0.0)
-        if self._status is None or stamp != self._status_of:
-            self._status, self._status_of = self.run.status(), stamp
-        return self._status
+        if self.live:
+            self._stored = None
+            return self._status.get()
+        stamp = _changed_s(self.run.path)
+        if self._stored is None or self._stored[0] != stamp:
+            self._stored = (stamp, self.run.status())
+        return self._stored[1]
 
     @property
     def live(self) -> bool:
@@ -103,22 +109,25 @@ class RunList:
         self.place = place
         self.single = (place / "config.toml").exists()
         self._open: OrderedDict[str, OpenRun] = OrderedDict()
-        self._lock = Lock()
+        self._lock, self._describing = Lock(), Lock()
         self._cards: dict[str, tuple[float, RunCard]] = {}
+        self._live: dict[str, Paced[RunCard]] = {}
         if self.single:
-            self.open(place.resolve().name)  # which says what is wrong with it
+            self.open(as_text(place.resolve().name))  # which says what is wrong with it
 
     def paths(self) -> dict[str, Path]:
         """The runs by name, the newest first."""
         if self.single:
-            return {self.place.resolve().name: self.place}
-        return {path.name: path for path in runs_in(self.place)[:MOST_RUNS]}
+            return {as_text(self.place.resolve().name): self.place}
+        return {as_text(path.name): path for path in runs_in(self.place)[:MOST_RUNS]}
 
     def open(self, name: str) -> OpenRun:
         """The run of this name; `StoreError` where the list has none."""
         path = self.paths().get(name)
         if path is None:
             raise StoreError(f"there is no run {name[:100]!r}", expected="one of the list of runs")
+        if not is_text(path.name):
+            raise StoreError(f"{name} cannot be shown: {NO_TEXT}", fix=f"give it another name: mv … {name}")
         with self._lock:
             found = self._open.get(name)
             if found is None:
@@ -130,19 +139,39 @@ class RunList:
 
     def cards(self) -> list[RunCard]:
         """Every run in a few figures; one that cannot be read says why."""
-        return [self._card(name, path) for name, path in self.paths().items()]
+        with self._describing:  # whoever asks meanwhile gets the same
+            return [self._card(name, path) for name, path in self.paths().items()]
 
     def _card(self, name: str, path: Path) -> RunCard:
         stamp = _changed_s(path)
         known = self._cards.get(name)
-        if known is not None and known[0] == stamp and known[1].state != "live":
+        if known is not None and known[1].state == "live":
+            card = self._live.setdefault(name, Paced(partial(_card_of, name, path), fresh_s=STATUS_S)).get()
+        elif known is not None and known[0] == stamp:
             return known[1]
-        try:
-            card = _describe(path)
-        except (DistrlError, OSError) as error:
-            card = RunCard(name=name, state="unreadable", why=reason(error))
+        else:
+            card = _card_of(name, path)
         self._cards[name] = (stamp, card)
         return card
+
+
+def is_text(name: str) -> bool:
+    """Whether the name of a file is text; others hold bytes that stand for no letter."""
+    return as_text(name) == name
+
+
+def as_text(name: str) -> str:
+    """The name of a file as it can be shown."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _card_of(name: str, path: Path) -> RunCard:
+    if not is_text(path.name):
+        return RunCard(name=name, state="unreadable", why=NO_TEXT)
+    try:
+        return _describe(path)
+    except (DistrlError, OSError) as error:
+        return RunCard(name=name, state="unreadable", why=reason(error))
 
 
 def _changed_s(path: Path) -> float:

@@ -12,15 +12,15 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from http.cookies import CookieError, SimpleCookie
+from hashlib import sha256
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "distrl-token"
 PARAMETER = "token"
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -68,6 +68,9 @@ class Guard:
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
+        self._cookie = cookie_of(access.token)
+        # Asked for once: to look a name up may take seconds, and a request can hold any.
+        self._names = {socket.gethostname().casefold(), socket.getfqdn().casefold()} if access.token else set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,7 +110,7 @@ class Guard:
             return True
         if is_loopback(self._access.host):
             return False
-        return _is_address(host) or host in (socket.gethostname().casefold(), socket.getfqdn().casefold())
+        return _is_address(host) or host in self._names
 
     def _refuse_unknown(self, scope: Scope, headers: Headers) -> Response | None:
         """Let in who has the token: from the address, which then becomes a cookie, from that cookie, or as a bearer."""
@@ -116,10 +119,13 @@ class Guard:
         if given is not None and self._is_token(given):
             left = urlencode([(name, value) for name, value in query if name != PARAMETER])
             answer = RedirectResponse("/" + scope["path"].lstrip("/\\") + (f"?{left}" if left else ""), status_code=303)
-            answer.set_cookie(COOKIE, self._access.token, httponly=True, samesite="strict")
+            answer.set_cookie(self._cookie, self._access.token, httponly=True, samesite="strict")
             return answer
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_token(_cookie(headers)) or self._is_token(bearer):
+        cookies = cookie_parser(
+            headers.get("cookie", "")
+        )  # that of the standard library gives up at one it cannot read
+        if self._is_token(cookies.get(self._cookie, "")) or self._is_token(bearer):
             return None
         return _refused(401, "this dashboard needs its token: open the address with ?token=… that distrl printed")
 
@@ -139,6 +145,11 @@ def foreign(headers: Headers) -> str:
     return ""
 
 
+def cookie_of(token: str) -> str:
+    """The name of the cookie for a token: browsers send cookies to every port of a machine, and there may be a dashboard at each."""
+    return f"distrl-{sha256(token.encode()).hexdigest()[:12]}"
+
+
 def host_of(header: str) -> str:
     """The name in a Host header, without its port."""
     if header.startswith("["):
@@ -152,14 +163,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _cookie(headers: Headers) -> str:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
 
 
 def _refused(status: int, why: str) -> Response:

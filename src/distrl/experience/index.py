@@ -7,6 +7,7 @@ Readers wait for no writer, in this process or another.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -194,7 +195,7 @@ class _Connection:
 
 
 def _uri(path: Path) -> str:
-    return f"file:{quote(str(path))}"
+    return f"file:{quote(os.fsencode(path))}"
 
 
 def _read_only(path: Path) -> str:

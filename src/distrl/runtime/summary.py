@@ -21,7 +21,7 @@ from distrl.experience.durable import replace
 from distrl.experience.store import ExperienceStore, has_index
 from distrl.runtime.base import RoleStatus, describe_silence
 from distrl.runtime.run_folder import RunFolder, held
-from distrl.telemetry.events import events_of, read_events
+from distrl.telemetry.events import events_of
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.base import BudgetUsed, Events, IndexRow, Reports, StoreStats, Transport
 from distrl.transport.files import FileBudget, FileHeartbeats
@@ -257,7 +257,8 @@ def _evaluations(run: RunFolder, damaged: list[str]) -> dict[str, Rate]:
 
 def _cause(run: RunFolder) -> str:
     """What ended the last session, where it was an error."""
-    last = [event for event in read_events(run.log("supervisor")) if event["event"] in ("session", "ended")][-1:]
+    log = run.log("supervisor")
+    last = sorted((*events_of(log, "session"), *events_of(log, "ended")), key=lambda event: float(event["time_s"]))[-1:]
     return str(last[0].get("why", "")) if last and last[0]["event"] == "ended" else ""
 
 
@@ -312,11 +313,11 @@ def _silence(heartbeat: Heartbeat, alive: bool, look: _Look) -> str:
 
 
 def _notices(run: RunFolder) -> list[str]:
-    events = [event for path in sorted(run.logs.glob("*.jsonl")) for event in read_events(path)]
-    unjudged = [str(event.get("why", "")) for event in events if event["event"] == "unjudged"]
+    logs = sorted(run.logs.glob("*.jsonl"))
+    unjudged = [str(event.get("why", "")) for path in logs for event in events_of(path, "unjudged")]
     # A judge of one's own that always fails would otherwise look like a policy that learns nothing.
     lost = [f"{len(unjudged)} episode(s) without a verdict, the last: {unjudged[-1]}"] if unjudged else []
-    told = [str(event["text"]) for event in events if event["event"] == "notice" and "text" in event]
+    told = [str(event["text"]) for path in logs for event in events_of(path, "notice", "text")]
     return list(dict.fromkeys(told)) + lost
 
 

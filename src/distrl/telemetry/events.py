@@ -7,8 +7,9 @@ the supervisor writes is there in the process that trains. Roles are processes o
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 
@@ -25,6 +26,10 @@ LEVELS = {
 
 LATEST_S = 1e11
 """Seconds since 1970 of the latest date that an event can have: the year 5138."""
+CHUNK_BYTES = 1 << 20
+"""Read at once where only some lines of a log are wanted: a log of days is not held in memory."""
+LARGEST = 2**63
+_MANY_DIGITS = re.compile(rb"\d{19}")
 
 
 class EventLog:
@@ -66,16 +71,65 @@ def _event_in(line: bytes) -> dict[str, Value] | None:
     except ValueError:
         return None
     named = isinstance(event.get("event"), str) and _is_date(event.get("time_s"))
-    return event if named else None
+    return event if named and not (_MANY_DIGITS.search(line) and _is_huge(event)) else None
 
 
-def newest_events(path: Path, said: Callable[[bytes], bool] = lambda _: True) -> Iterator[dict[str, Value]]:
-    """The whole lines of a log, the newest first; of those whose bytes do not say what is looked for, none is decoded."""
+def _is_huge(event: dict[str, Value]) -> bool:
+    """Whether it holds a whole number that no float can be made of, as only a damaged line does."""
+    return any(isinstance(value, int) and abs(value) > LARGEST for value in event.values())
+
+
+def newest_events(path: Path, words: Sequence[bytes] = ()) -> Iterator[dict[str, Value]]:
+    """The whole lines of a log that hold all these words (in lower case), the newest first.
+
+    Of a long log only so much is read as is asked for, and only what holds the words is decoded.
+    """
+    wanted = [word for word in words if word]
+    for chunk in _chunks_from_the_end(path):
+        lines = _lines_with(chunk, chunk.lower(), wanted) if wanted else chunk.splitlines()
+        for line in reversed(list(lines)):
+            if (event := _event_in(line)) is not None:
+                yield event
+
+
+def _lines_with(content: bytes, searched: bytes, words: Sequence[bytes]) -> Iterator[bytes]:
+    """The lines of `content` that hold all these words where `searched`, the same or in lower case, does."""
+    rarest = max(words, key=len)
+    at = searched.find(rarest)
+    while at >= 0:
+        start, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
+        end = len(content) if end < 0 else end
+        if all(searched.find(word, start, end) >= 0 for word in words):
+            yield content[start:end]
+        at = searched.find(rarest, end)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """A file in parts of whole lines; none where there is no such file."""
     if not path.is_file():
         return
-    for line in reversed(path.read_bytes().splitlines()):
-        if said(line) and (event := _event_in(line)) is not None:
-            yield event
+    with path.open("rb") as file:
+        rest = b""
+        while found := file.read(CHUNK_BYTES):
+            whole, _, rest = (rest + found).rpartition(b"\n")
+            yield whole
+        yield rest
+
+
+def _chunks_from_the_end(path: Path) -> Iterator[bytes]:
+    """The same, the last part first."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        left, rest = file.seek(0, 2), b""
+        while left > 0:
+            size = min(CHUNK_BYTES, left)
+            left -= size
+            file.seek(left)
+            rest, newline, whole = (file.read(size) + rest).partition(b"\n")
+            if newline:
+                yield whole
+        yield rest
 
 
 class EventTail:
@@ -105,8 +159,10 @@ def _is_date(value: Value | None) -> bool:
 
 
 def events_of(path: Path, name: str, *keys: str) -> list[dict[str, Value]]:
-    """The events of one name in a log that hold all these keys."""
-    return [event for event in read_events(path) if event["event"] == name and event.keys() >= set(keys)]
+    """The events of one name in a log that hold all these keys; other lines are not decoded."""
+    word = f'"{name}"'.encode()
+    found = (_event_in(line) for chunk in _chunks(path) for line in _lines_with(chunk, chunk, [word]))
+    return [event for event in found if event is not None and event["event"] == name and event.keys() >= set(keys)]
 
 
 def _is_cut_off(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from starlette.types import ASGIApp
 
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.dashboard.app import make_app
-from distrl.dashboard.security import COOKIE, Access, host_of
+from distrl.dashboard.security import Access, cookie_of, host_of
 from distrl.dashboard.server import SHORTEST_TOKEN, TOKEN_VARIABLE, access_for, listen
 from distrl.errors import UsageError
 from support.asgi import ask
@@ -90,7 +91,7 @@ def test_without_the_token_nothing_is_told(guarded: ASGIApp) -> None:
     ):
         answer = ask(guarded, target, host="10.0.0.5:8642")
         assert answer.status == 401, target
-    assert ask(guarded, "/api/runs", host="10.0.0.5", cookie=f"{COOKIE}=wrong").status == 401
+    assert ask(guarded, "/api/runs", host="10.0.0.5", cookie=f"{cookie_of(TOKEN)}=wrong").status == 401
     assert ask(guarded, "/api/runs", host="10.0.0.5", cookie="\x01;;=").status == 401
 
 
@@ -101,8 +102,26 @@ def test_the_token_of_an_address_becomes_a_cookie_that_no_script_can_read(guarde
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
-    assert ask(guarded, "/api/runs", host="10.0.0.5:8642", cookie=f"{COOKIE}={TOKEN}").status == 200
+    assert ask(guarded, "/api/runs", host="10.0.0.5:8642", cookie=f"{cookie_of(TOKEN)}={TOKEN}").status == 200
     assert ask(guarded, "/metrics", host="10.0.0.5:8642", authorization=f"Bearer {TOKEN}").status == 200
+
+
+def test_cookies_of_other_servers_on_the_same_machine_lock_nobody_out(guarded: ASGIApp) -> None:
+    answer = ask(guarded, f"/?token={TOKEN}", host="10.0.0.5:8642")
+    own = answer.headers["set-cookie"].partition(";")[0]
+    other = ask(make_app(Path(), Access(host="0.0.0.0", token="b" * 24)), f"/?token={'b' * 24}", host="10.0.0.5:8643")
+    theirs = other.headers["set-cookie"].partition(";")[0]
+    assert own.partition("=")[0] != theirs.partition("=")[0]
+    for cookies in (f"{theirs}; {own}", f'odd[name]=1; {{"a": 1}}; {own}', f"a b=c; {own}"):
+        assert ask(guarded, "/api/runs", host="10.0.0.5:8642", cookie=cookies).status == 200, cookies
+    assert ask(guarded, "/api/runs", host="10.0.0.5:8642", cookie=theirs).status == 401
+
+
+def test_a_host_header_of_a_stranger_is_looked_up_nowhere(guarded: ASGIApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(socket, "getfqdn", asked.append)
+    assert ask(guarded, "/api/runs", host="evil.example").status == 421
+    assert asked == []
 
 
 def test_an_address_with_a_token_leads_to_no_other_site(guarded: ASGIApp) -> None:

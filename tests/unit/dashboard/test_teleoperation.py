@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 import distrl
 from distrl.config.load import load_config
 from distrl.dashboard.app import make_app
-from distrl.dashboard.security import COOKIE, LONGEST_BODY, Access
+from distrl.dashboard.security import LONGEST_BODY, Access, cookie_of
 from distrl.dashboard.teleoperation import IDLE_S, MOST, Attempts
 from distrl.errors import TaskError, UsageError
 from distrl.tasks.base import find_task, suite
@@ -183,7 +183,7 @@ def test_nothing_else_takes_a_post_and_the_token_is_needed_for_it(app: ASGIApp, 
     assert ask(app, "/api/attempts", method="DELETE", **OWN).status == 405
     guarded = make_app(root, Access(host="0.0.0.0", token=TOKEN))
     assert post(guarded, "/api/attempts", {"run": "x"}).status == 401
-    assert post(guarded, "/api/attempts", {"run": "x"}, cookie=f"{COOKIE}={TOKEN}").status == 404
+    assert post(guarded, "/api/attempts", {"run": "x"}, cookie=f"{cookie_of(TOKEN)}={TOKEN}").status == 404
 
 
 @pytest.mark.parametrize(

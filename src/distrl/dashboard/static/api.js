@@ -35,6 +35,27 @@ export async function begin(go, asked) {
 export const of = (run, rest = "") => `/api/runs/${encodeURIComponent(run)}${rest}`;
 export const page = (run, rest = "") => `/runs/${encodeURIComponent(run)}${rest}`;
 
+/** Do this every so often while the page can be seen, one at a time; what comes back ends it. */
+export function every(pause_ms, work) {
+  let timer = 0, ended = false;
+  const again = async () => {
+    if (!document.hidden) { try { await work(); } catch { /* the next time */ } }
+    if (!ended) timer = setTimeout(again, pause_ms);
+  };
+  timer = setTimeout(again, pause_ms);
+  return () => { ended = true; clearTimeout(timer); };
+}
+
+/** Asks for `work` as often as one likes, and it is done at most every so often, and once after the last time. */
+export function at_most(pause_ms, work) {
+  let timer = 0, last = 0;
+  const ask = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => { last = Date.now(); Promise.resolve(work()).catch(() => {}); }, Math.max(0, pause_ms - (Date.now() - last)));
+  };
+  return { ask, end: () => clearTimeout(timer) };
+}
+
 /** Follow a run: `hear(name, data)` for each event, `state(connected)` when the connection comes or goes. */
 export function follow(run, fleet, hear, state) {
   let source = null, again = 0, closed = false;

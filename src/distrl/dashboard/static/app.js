@@ -1,7 +1,7 @@
 // The frame: addresses, navigation, the stream of the run that is shown, keys and theme.
 
 import { follow, get, of, page } from "./api.js";
-import { h, link, put, count } from "./dom.js";
+import { h, link, put, count, tell } from "./dom.js";
 
 const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state");
 const PAGES = [["fleet", "Fleet"], ["episodes", "Episodes"], ["learning", "Learning"], ["health", "Health"], ["settings", "Run"]];
@@ -10,7 +10,10 @@ const modules = {
   episodes: () => import("./pages/episodes.js"), episode: () => import("./pages/episode.js"), learning: () => import("./pages/learning.js"),
   health: () => import("./pages/health.js"), hand: () => import("./pages/hand.js"), settings: () => import("./pages/settings.js"),
 };
-let shown = null, number = 0, followed = { run: "", fleet: false, close: () => {} }, connected = null, pulse = null;
+// What is said aloud is the phase, not every episode that is stored.
+const dot = h("i.dot", { hidden: true }), phase = h("span"), number_of = h("span", { "aria-live": "off" });
+state.append(dot, h("span", {}, phase, number_of));
+let shown = null, number = 0, followed = { run: "", fleet: false, close: () => {} }, connected = null, pulse = null, trouble = "";
 
 // --- addresses ---------------------------------------------------------------------------------------------------
 
@@ -35,6 +38,7 @@ export function go(address, { replace = false } = {}) {
 
 async function route({ scroll = true } = {}) {
   const place = parse(), turn = ++number;
+  path = location.pathname + location.search;
   if (shown?.moved?.(place)) return navigate(place);
   shown?.close?.();
   shown = null;
@@ -49,6 +53,7 @@ async function route({ scroll = true } = {}) {
     put(main, made.root);
     made.ready?.();
     if (scroll) window.scrollTo(0, 0);
+    if (turn > 1 && document.activeElement === document.body) main.focus({ preventScroll: true });  // the link that was followed is gone
     if (place.run) watch(place.run, place.name === "fleet");
   } catch (error) {
     if (error.name !== "AbortError") fail(error, turn);
@@ -83,30 +88,51 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   go(anchor.getAttribute("href"), { replace: anchor.dataset.replace === "true" });
 });
-addEventListener("popstate", () => route({ scroll: false }));
+let path = location.pathname + location.search;
+addEventListener("popstate", () => {
+  const now = location.pathname + location.search;
+  if (now === path && location.hash) return;  // a place on this page, such as that of "Skip to the page"
+  path = now;
+  route({ scroll: false });
+});
 
 // --- what changes ------------------------------------------------------------------------------------------------
 
 function watch(run, fleet) {
   if (followed.run === run && followed.fleet === fleet) return;
   followed.close();
-  if (followed.run !== run) pulse = null;
+  if (followed.run !== run) { pulse = null; trouble = ""; }
   followed = { run, fleet, close: () => {} };
   connected = null;
-  if (run) followed.close = follow(run, fleet, hear, (now) => { connected = now; say(); });
+  if (!document.hidden) listen();
   say();
 }
 
+function listen() {
+  if (followed.run) followed.close = follow(followed.run, followed.fleet, hear, (now) => { connected = now; say(); });
+}
+
+// A page that nobody sees costs the training nothing, and holds none of the six connections that a browser has for one server.
+document.addEventListener("visibilitychange", () => {
+  followed.close();
+  if (!document.hidden) listen();
+});
+
 function hear(name, data) {
-  if (name === "pulse") { pulse = data; say(); }
+  if (name === "pulse") { pulse = data; trouble = ""; say(); }
+  else if (name === "trouble") { trouble = data.text; say(); }
   shown?.[name]?.(data);
 }
 
 function say() {
-  if (!followed.run) return put(state);
-  if (connected === false) return put(state, h("i.dot.lost"), "connecting …");
-  if (!pulse) return put(state);
-  put(state, h(`i.dot${pulse.live ? ".live" : ""}`), `${pulse.phase} · ${count(pulse.episodes)} episodes`);
+  const lost = connected === false ? "connecting …" : trouble ? "cannot be read" : "";
+  const known = followed.run && (lost || pulse);
+  dot.hidden = !known;
+  dot.classList.toggle("lost", !!lost);
+  dot.classList.toggle("live", !lost && !!pulse?.live);
+  state.title = lost ? trouble : "";
+  tell(phase, known ? lost || pulse.phase : "");
+  tell(number_of, known && !lost ? ` · ${count(pulse.episodes)} episodes` : "");
 }
 
 // --- theme and keys ----------------------------------------------------------------------------------------------
@@ -124,7 +150,7 @@ theme.addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { say_theme(); shown?.painted?.(); });
 say_theme();
 
-const KEYS = [["g then r, f, e, l, h", "go to runs, fleet, episodes, learning, health"], ["/", "search"], ["← →", "step back and forth in an episode"], ["Home End", "first and last step"], ["space", "play and pause"], ["j k", "older and newer episode"], ["t", "light or dark"], ["?", "these keys"], ["Esc", "close"]];
+const KEYS = [["g then r, f, e, l, h, s", "go to runs, fleet, episodes, learning, health, this run with its settings"], ["/", "search"], ["← →", "step back and forth in an episode"], ["Home End", "first and last step"], ["space", "play and pause"], ["j k", "older and newer episode"], ["t", "light or dark"], ["?", "these keys"], ["Esc", "close"]];
 const open_keys = () => {
   put(keys, h("h2", { id: "keys-title" }, "Keys"), h("table", {}, h("tbody", {}, KEYS.map(([key, does]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, does))))), h("button", { type: "button", onclick: () => keys.close() }, "Close"));
   keys.showModal();

@@ -36,8 +36,8 @@ function draw(plot, chart, height, reading) {
   const ys = lines.flatMap((line) => [...line.points.map((point) => point[1]), ...(line.low || []), ...(line.high || [])]);
   const bars = chart.kind === "bars";
   const step = bars ? gap(lines[0].points) : 0;
-  const x_range = [Math.min(...xs) - step / 2, Math.max(...xs) + step / 2];
-  const y_range = chart.bounded ? [0, 1] : nice(bars ? 0 : Math.min(...ys), Math.max(...ys));
+  const x_range = [least(xs) - step / 2, most(xs) + step / 2];
+  const y_range = chart.bounded ? [0, 1] : nice(bars ? 0 : least(ys), most(ys));
   if (x_range[0] === x_range[1]) x_range[1] += 1;
   const inner = [MARGIN.left, width - MARGIN.right, height - MARGIN.bottom, MARGIN.top];
   const x = (value) => inner[0] + ((value - x_range[0]) / (x_range[1] - x_range[0])) * (inner[1] - inner[0]);
@@ -127,6 +127,9 @@ export function spark(points, { bounded = true, label = "" } = {}) {
   return svg;
 }
 
+// Not Math.min(...numbers): of the points of hundreds of workers, that is more arguments than a function can have.
+const least = (numbers) => numbers.reduce((a, b) => Math.min(a, b), Infinity);
+const most = (numbers) => numbers.reduce((a, b) => Math.max(a, b), -Infinity);
 const gap = (points) => (points.length > 1 ? points[1][0] - points[0][0] : 1);
 const nearest = (points, value) => {
   if (!points.length || value < points[0][0] || value > points.at(-1)[0]) return null;

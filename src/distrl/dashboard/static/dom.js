@@ -49,7 +49,7 @@ export const count = (number) => Math.round(number).toLocaleString("en").replace
 export function short(number) {
   if (number === null || number === undefined || Number.isNaN(number)) return "–";
   const size = Math.abs(number);
-  if (size === 0) return "0";
+  if (Number.isInteger(number) && size < 10000) return String(number);
   if (size >= 10000) return count(number);
   if (size >= 100) return number.toFixed(0);
   if (size >= 10) return number.toFixed(1);

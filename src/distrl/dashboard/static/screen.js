@@ -35,7 +35,7 @@ export const light = (element) => [...element.bounds, element.text || element.de
  * touched, what else might have been, and a share below 1 while a gesture is under way.
  */
 export function draw(canvas, screen, mark = {}) {
-  const ratio = screen.width_px && screen.height_px ? screen.height_px / screen.width_px : 2;
+  const ratio = ratio_of(screen);
   const width = Math.max(80, Math.round(canvas.clientWidth || canvas.parentElement?.clientWidth || 240));
   const scale = Math.min(2, window.devicePixelRatio || 1);
   const px = Math.round(width * scale), py = Math.round(width * ratio * scale);
@@ -54,8 +54,11 @@ export function draw(canvas, screen, mark = {}) {
 /** As large as the page has room for: a canvas is laid out by the pixels it has, which may be those of a smaller window. Draw it then. */
 export function fit(canvas, screen) {
   canvas.width = 3000;
-  canvas.height = screen?.width_px ? (3000 * screen.height_px) / screen.width_px : 6000;
+  canvas.height = 3000 * ratio_of(screen || {});
 }
+
+/** Its height by its width; a device may say anything of its size. */
+const ratio_of = ({ width_px, height_px }) => (width_px > 0 && height_px > 0 ? Math.min(5, Math.max(0.2, height_px / width_px)) : 2);
 
 function boxes(at, elements, px, py, scale) {
   const line = colour("--line"), strong = colour("--strong-line"), ink = colour("--ink"), soft = colour("--soft"), panel = colour("--panel");
@@ -185,12 +188,14 @@ const quoted = (text, most = 60) => {
   return `“${plain.length > most ? `${plain.slice(0, most - 1)}…` : plain}”`;
 };
 
+const place = ({ x, y }) => (Number.isFinite(x) && Number.isFinite(y) ? `${x.toFixed(2)}, ${y.toFixed(2)}` : "no place");
+
 /** An action in a few words; `name` is what it touched. */
 export function words(action, name = "") {
   if (!action) return "deciding …";
   switch (action.type) {
-    case "tap": return name ? `tap ${quoted(name)}` : `tap at ${action.x.toFixed(2)}, ${action.y.toFixed(2)}`;
-    case "long_press": return name ? `hold ${quoted(name)}` : `hold at ${action.x.toFixed(2)}, ${action.y.toFixed(2)}`;
+    case "tap": return name ? `tap ${quoted(name)}` : `tap at ${place(action)}`;
+    case "long_press": return name ? `hold ${quoted(name)}` : `hold at ${place(action)}`;
     case "swipe": {
       const across = Math.abs(action.to_x - action.x) > Math.abs(action.to_y - action.y);
       return `swipe ${across ? (action.to_x > action.x ? "right" : "left") : action.to_y > action.y ? "down" : "up"}`;

@@ -7,6 +7,7 @@ import { count, duration, h, interval, link, percent } from "../dom.js";
 export async function show({ say_title }) {
   say_title("Compare");
   const query = new URLSearchParams(location.search), names = [query.get("a") || "", query.get("b") || ""];
+  if (names.includes("")) throw new Error("Two runs are compared here. Tick two in the list of runs.");
   const [overviews, learnings] = await Promise.all([Promise.all(names.map((name) => get(of(name)))), Promise.all(names.map((name) => get(of(name, "/learning"))))]);
   const charts = learnings[0].charts.filter((chart) => chart.kind !== "bars").map((chart) => merged(chart, learnings[1].charts.find((other) => other.id === chart.id))).filter(Boolean);
   return {
@@ -20,9 +21,20 @@ export async function show({ say_title }) {
 
 function merged(chart, other) {
   if (!other) return null;
-  const main = (one) => (one.lines.length > 2 ? one.lines.filter((line) => line.name === "total") : one.lines);
+  const total = (one) => one.lines.filter((line) => line.name === "total");
+  const main = (one) => (one.lines.length < 3 ? one.lines : total(one).length ? total(one) : [mean(one.lines)]);
   const named = (one, letter) => main(one).map((line) => ({ ...line, name: one.lines.length > 1 ? `${letter} ${line.name}` : letter }));
   return { ...chart, lines: [...named(chart, "A"), ...named(other, "B")] };
+}
+
+/** One line for many, such as those of all workers: the mean of each fortieth of the time. */
+function mean(lines) {
+  const points = lines.flatMap((line) => line.points).sort((a, b) => a[0] - b[0]), size = Math.max(lines.length, Math.ceil(points.length / 40)), found = [];
+  for (let at = 0; at < points.length; at += size) {
+    const some = points.slice(at, at + size), of = (place) => some.reduce((sum, point) => sum + point[place], 0) / some.length;
+    found.push([of(0), of(1)]);
+  }
+  return { name: "mean", points: found };
 }
 
 function figures(overviews) {
@@ -39,7 +51,7 @@ function figures(overviews) {
     ["restarts", (one) => String(one.status.budget.restarts)],
   ];
   return h("section.panel.scroll", { tabindex: "0", role: "region", "aria-label": "Figures" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th"), overviews.map((one, at) => h("th", {}, `${"AB"[at]}  `, link(page(one.name), {}, one.name))))),
+    h("thead", {}, h("tr", {}, h("th", {}, "figure"), overviews.map((one, at) => h("th.wrap", {}, `${"AB"[at]}  `, link(page(one.name), {}, one.name))))),
     h("tbody", {}, rows.map(([name, of_run]) => h("tr", {}, h("td.soft", {}, name), overviews.map((one) => h("td", {}, of_run(one))))))));
 }
 

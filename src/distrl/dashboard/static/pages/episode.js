@@ -1,12 +1,12 @@
 // One episode, screen first: what was seen, what was done, what the policy thought of it, and what it was worth.
 
-import { begin, get, of, page } from "../api.js";
+import { at_most, begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
 import { draw, fit, frame, light, name_of, words } from "../screen.js";
 
 const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
 const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
-const LOOK_MS = 550, ACT_MS = 650;
+const LOOK_MS = 550, ACT_MS = 650, AGAIN_MS = 4000;
 
 export async function show({ place, go, say_title }) {
   const run = place.run, episode = await get(of(run, `/episodes/${encodeURIComponent(place.id)}`));
@@ -57,10 +57,10 @@ export async function show({ place, go, say_title }) {
   function details(step, target) {
     const rows = [
       ["action", words(step.action, name_of(target))], ["element", target ? `${name_of(target)} (${target.class_name}${target.resource_id ? `, ${target.resource_id}` : ""})` : "none"],
-      ["place", step.action.x === undefined ? "–" : `${step.action.x.toFixed(3)}, ${step.action.y.toFixed(3)}`],
+      ["place", Number.isFinite(step.action.x) && Number.isFinite(step.action.y) ? `${step.action.x.toFixed(3)}, ${step.action.y.toFixed(3)}` : "–"],
       ["probability", step.probability === null ? "not recorded" : `${probability(step.probability)} under version ${step.version}`], ["entropy", `${short(step.entropy)} nats`], ["value", short(step.value)],
       ["advantage", `${short(step.advantage)} from the recorded values, gamma ${episode.gamma}`], ["reward", step.device_reward ? `${short(step.reward)}, and ${short(step.device_reward)} of the device` : short(step.reward)],
-      ["version", `${step.version}, ${step.staleness} behind the learner when it was stored`], ["device took", `${step.device_s.toFixed(2)} s`], ["app", step.app || "not known"], ["screen", step.screenshot ? "a picture" : `${step.elements.length} elements, drawn as boxes: no picture was kept`],
+      ["version", `${step.version}, ${step.staleness} behind the learner when it was stored`], ["device took", Number.isFinite(step.device_s) ? `${step.device_s.toFixed(2)} s` : "–"], ["app", step.app || "not known"], ["screen", step.screenshot ? "a picture" : `${step.elements.length} elements, drawn as boxes: no picture was kept`],
     ];
     return rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]);
   }
@@ -90,9 +90,11 @@ export async function show({ place, go, say_title }) {
   const verdict = episode.verdict, outcome = verdict.outcome;
   const refused = h("p.down.wrap", { role: "alert" });
   const yourself = h("button", { type: "button", onclick: async () => { put(refused); try { await begin(go, { run, episode: episode.id }); } catch (error) { put(refused, error.message); } } }, "Try this task yourself");
+  const newer = h("span"), say_newer = () => put(newer, other(episode.newer, "newer", "k"));
+  const again = at_most(AGAIN_MS, async () => { episode.newer = (await get(of(run, `/episodes/${encodeURIComponent(episode.id)}`))).newer; say_newer(); });
   const other = (id, text, key) => id ? link(page(run, `/episodes/${encodeURIComponent(id)}`), { title: key }, text) : h("span.soft", {}, text);
   const root = h("div.stack", {},
-    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, other(episode.newer, "newer", "k"), other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), yourself)), refused,
+    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, newer, other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), yourself)), refused,
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},
@@ -105,11 +107,13 @@ export async function show({ place, go, say_title }) {
           [["task", link(page(run, `/episodes?task=${encodeURIComponent(episode.task)}`), {}, episode.task)], ["template", link(page(run, `/episodes?template=${encodeURIComponent(episode.template)}`), {}, episode.template)], ["device", episode.device ? link(page(run, `/episodes?device=${encodeURIComponent(episode.device)}`), {}, episode.device) : "–"], ["worker", episode.worker || "–"], ["progress", `${Math.round(100 * (verdict.progress || 0))} % of the conditions`], ["first priority", short(episode.priority)], ["stored", ago(episode.created_s)], ["kind", episode.source], ["id", h("span.mono", {}, episode.id)]].map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))))))));
   const resized = () => { fit(canvas, steps[0]); paint(); };
   fit(canvas, steps[0]);
+  say_newer();
   return {
     root,
     ready: () => { to(at, { push: false }); resized(); addEventListener("resize", resized); },
     moved: (next) => { if (next.name !== "episode" || next.run !== run || next.id !== episode.id) return false; toggle(false); to(next.step, { push: false }); return true; },
     painted: () => paint(),
+    pulse: (pulse) => { if (pulse.live && !episode.newer) again.ask(); },
     key: (event) => {
       const jumps = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 1, End: last };
       if (event.key in jumps && event.target !== slider) { event.preventDefault(); toggle(false); to(jumps[event.key]); }
@@ -117,7 +121,7 @@ export async function show({ place, go, say_title }) {
       else if (event.key === "j" && episode.older) go(page(run, `/episodes/${encodeURIComponent(episode.older)}`));
       else if (event.key === "k" && episode.newer) go(page(run, `/episodes/${encodeURIComponent(episode.newer)}`));
     },
-    close: () => { playing = false; clearTimeout(timer); removeEventListener("resize", resized); },
+    close: () => { again.end(); playing = false; clearTimeout(timer); removeEventListener("resize", resized); },
   };
 }
 

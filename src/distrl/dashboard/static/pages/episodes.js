@@ -1,9 +1,11 @@
 // The index of all stored episodes, newest first, and its filters; the address holds them.
 
-import { get, of, page } from "../api.js";
+import { at_most, get, of, page } from "../api.js";
 import { ago, count, duration, h, link, put } from "../dom.js";
 
 const FIELDS = ["text", "outcome", "template", "suite", "device", "worker", "ending", "source", "version_from", "version_to", "staleness_from", "staleness_to", "steps_from", "steps_to", "task"];
+
+const AGAIN_MS = 2000;
 
 export async function show({ place, go, say_title }) {
   say_title("Episodes");
@@ -78,13 +80,12 @@ export async function show({ place, go, say_title }) {
     field("task", "Task", h("input", { type: "text", value: query.get("task") || "", placeholder: "its id, such as sim-start/train/7", oninput: () => later() })),
     h("button", { type: "button", onclick: () => { for (const name of FIELDS) if (fields[name]) fields[name].value = name === "source" ? "played" : ""; search(); } }, "Clear"));
   await search({ quiet: true });
-  let fresh = null;
+  const fresh = at_most(AGAIN_MS, () => search({ quiet: true }));
   return {
     root: h("div", {}, h("div.head", {}, h("h1", {}, "Episodes"), total), h("section.panel", {}, bar, rows, foot)),
     pulse: (pulse) => {
       if (pulse.last_seq <= newest || shown > 50 || rows.contains(document.activeElement)) return;
-      clearTimeout(fresh);
-      fresh = setTimeout(() => search({ quiet: true }), 50);
+      fresh.ask();
     },
     key: (event) => {
       if (!["j", "k"].includes(event.key)) return;
@@ -92,7 +93,7 @@ export async function show({ place, go, say_title }) {
       all[Math.max(0, Math.min(all.length - 1, at + (event.key === "j" ? 1 : -1)))]?.focus();
     },
     moved: (to) => to.name === "episodes" && to.run === run && !location.search && !address().size,
-    close: () => { asked?.abort(); clearTimeout(timer); clearTimeout(fresh); clearTimeout(waiting); },
+    close: () => { asked?.abort(); clearTimeout(timer); fresh.end(); clearTimeout(waiting); },
     go,
   };
 }

@@ -1,7 +1,7 @@
 // A tile per device with its moving screen; only tiles in sight are drawn. A click enlarges.
 
 import { begin, get, of, page } from "../api.js";
-import { clock, duration, h, link, put, tell } from "../dom.js";
+import { clock, duration, h, link, put, short, tell } from "../dom.js";
 import { draw, words } from "../screen.js";
 
 export async function show({ place, go, say_title }) {
@@ -29,7 +29,7 @@ export async function show({ place, go, say_title }) {
   function make(device) {
     const canvas = h("canvas", { "aria-hidden": "true" }), name = h("b"), right = h("span"), what = h("div.what"), act = h("div.act"), fill = h("i");
     const button = h("button.tile", { type: "button", onclick: () => enlarge(device.device) }, h("div.top", {}, name, right), canvas, h("div.track", { "aria-hidden": "true" }, fill), what, act);
-    const tile = { button, canvas, name, right, what, act, fill, visible: false, stale: true, device };
+    const tile = { button, canvas, name, right, what, act, fill, visible: false, stale: true, device, begun: "", did: [] };
     button.tile = tile;
     seen.observe(button);
     return tile;
@@ -46,8 +46,18 @@ export async function show({ place, go, say_title }) {
     tile.button.title = device.device;
     tell(tile.right, device.version >= 0 ? `v${device.version} ${device.role}` : device.role);
     tell(tile.what, device.instruction || (down ? device.waiting || device.state : "between two episodes"));
-    tell(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : device.state);
+    tell(tile.act, device.state === "playing" && !device.step ? "being prepared" : device.state === "playing" ? `${device.step}/${device.max_steps} ${words(device.action, touched(device))}` : down && device.waiting ? `${device.state}: ${device.waiting}` : device.state);
+    tile.act.title = tile.act.textContent;
     tile.fill.style.width = device.max_steps ? `${(100 * device.step) / device.max_steps}%` : "0";
+  }
+
+  /** What it did in this episode, as far as this page has seen it: a stored episode has every step. */
+  function note(tile) {
+    const device = tile.device, begun = `${device.task} ${device.instruction}`, last = tile.did.at(-1);
+    if (tile.begun !== begun || (last && device.step < last.step)) { tile.begun = begun; tile.did = []; }
+    if (device.state !== "playing" || !device.step || !device.action) return;
+    const done = { step: device.step, says: `${words(device.action, touched(device))}, value ${short(device.value)}` };
+    if (tile.did.at(-1)?.step === device.step) tile.did[tile.did.length - 1] = done; else tile.did.push(done);
   }
 
   function paint(tile) {
@@ -74,8 +84,10 @@ export async function show({ place, go, say_title }) {
   function show_large(device) {
     const kept = dialog.querySelector("canvas"), canvas = kept || h("canvas", { role: "img" });
     canvas.setAttribute("aria-label", `screen of ${device.device}`);
-    const facts = [["task", device.task || "–"], ["template", device.template || "–"], ["state", device.state], ["waits for", device.waiting || "–"], ["worker", device.role], ["policy version", device.version < 0 ? "–" : device.version], ["step", `${device.step} of at most ${device.max_steps}`], ["action", words(device.action, touched(device))], ["value", device.value], ["app", device.app || "–"], ["playing for", duration(device.play_s)], ["lost so far", `${device.losses} times`]];
+    const facts = [["task", device.task || "–"], ["template", device.template || "–"], ["state", device.state], ["waits for", device.waiting || "–"], ["worker", device.role], ["policy version", device.version < 0 ? "–" : device.version], ["step", `${device.step} of at most ${device.max_steps}`], ["action", words(device.action, touched(device))], ["value", device.value], ["app", device.app || "–"], ["playing for", duration(device.play_s)], ["lost so far", `${device.losses} ${device.losses === 1 ? "time" : "times"}`]];
+    const did = tiles.get(device.device)?.did || [];
     const text = [h("h1.wrap", {}, device.instruction || device.device), h("p.soft", {}, device.device), h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+      did.length ? h("div", {}, h("h2", {}, "This episode, as seen from here"), h("ol.did", {}, did.map((one) => h("li", { value: one.step }, one.says)))) : null,
       h("p", {}, link(page(run, `/episodes?device=${encodeURIComponent(device.device)}`), {}, "Stored episodes of this device")), h("div.buttons", {}, device.task ? h("button", { type: "button", onclick: () => take_phone(device.task) }, "Try this task yourself") : null, h("button", { type: "button", onclick: () => dialog.close() }, "Close")), refused];
     if (kept) put(dialog.querySelector(".stack"), text);
     else put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, text)));
@@ -88,6 +100,7 @@ export async function show({ place, go, say_title }) {
       if (!tile) { tile = make(device); tiles.set(device.device, tile); }
       tile.device = device;
       tile.stale = true;
+      note(tile);
       describe(tile);
     }
     if (names) for (const name of [...tiles.keys()]) if (!names.includes(name)) { tiles.get(name).button.remove(); tiles.delete(name); }

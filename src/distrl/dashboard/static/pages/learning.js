@@ -1,6 +1,6 @@
 // How it learns: charts from the metrics and the episodes, each with its meaning and its healthy range.
 
-import { get, of } from "../api.js";
+import { at_most, get, of } from "../api.js";
 import { chart_panel, spark } from "../chart.js";
 import { count, h, percent, put } from "../dom.js";
 
@@ -10,7 +10,7 @@ const AGAIN_MS = 4000;
 export async function show({ place, say_title }) {
   say_title("Learning");
   const run = place.run, box = h("div.charts");
-  let by = new URLSearchParams(location.search).get("by") || "all", known = 0, timer = 0, last = 0;
+  let by = new URLSearchParams(location.search).get("by") || "all", known = 0;
   const buttons = h("div.segments", { role: "group", "aria-label": "Success by" }, GROUPS.map(([name, text]) => h("button", { type: "button", value: name, onclick: () => { by = name; history.replaceState(null, "", `?by=${by}`); load(); } }, text)));
   const paint = (found) => {
     for (const button of buttons.children) button.setAttribute("aria-pressed", String(button.value === by));
@@ -19,8 +19,9 @@ export async function show({ place, say_title }) {
     const tools = first.id === "success" ? [buttons] : [];
     put(box, first.id === "success" && by !== "all" ? smalls(first, tools) : chart_panel(first, { large: true, tools }), rest.map((chart) => chart_panel(chart)));
   };
-  const load = async () => { last = Date.now(); paint(await get(of(run, `/learning?by=${encodeURIComponent(by)}`))); };
+  const load = async () => { paint(await get(of(run, `/learning?by=${encodeURIComponent(by)}`))); };
   await load();
+  const again = at_most(AGAIN_MS, load);
   return {
     root: h("div", {}, h("div.head", {}, h("h1", {}, "Learning"), h("span.soft", {}, "time counts from the first metrics of the run; a chart is read with the mouse, or with the arrow keys once it has the focus")), box),
     pulse: (pulse) => {
@@ -28,15 +29,14 @@ export async function show({ place, say_title }) {
       if (!known) { known = news; return; }
       if (news === known || box.contains(document.activeElement)) return;
       known = news;
-      clearTimeout(timer);
-      timer = setTimeout(() => load().catch(() => {}), Math.max(0, AGAIN_MS - (Date.now() - last)));
+      again.ask();
     },
-    close: () => clearTimeout(timer),
+    close: again.end,
   };
 }
 
 /** One small chart per group: forty lines in one frame tell nobody anything. */
 function smalls(chart, tools) {
   return h("section.panel.chart.large", { "aria-label": chart.title }, h("header", {}, h("h2", {}, chart.title), ...tools),
-    h("div.body", {}, h("div.smalls", {}, chart.lines.map((line) => h("div.small", {}, h("div.name", { title: line.name }, line.name), spark(line.points, { label: `${line.name}: success from 0 to 100 %, last ${percent(line.points.at(-1)?.[1])}` }), h("div.value", {}, `${percent(line.points.at(-1)?.[1])} · ${count(line.n)} episodes`)))), h("p.says", {}, chart.says), h("p.healthy", {}, h("b", {}, "healthy: "), chart.healthy)));
+    h("div.body", {}, h("div.smalls", {}, chart.lines.map((line) => h("div.small", {}, h("div.name", { title: line.name }, line.name), spark(line.points, { label: `${line.name}: success from 0 to 100 %, last ${percent(line.points.at(-1)?.[1])}` }), h("div.value", {}, `${percent(line.points.at(-1)?.[1])} · ${count(line.n)} episodes`)))), h("p.says", {}, chart.says, " Each line goes from 0 to 100 %."), h("p.healthy", {}, h("b", {}, "healthy: "), chart.healthy)));
 }

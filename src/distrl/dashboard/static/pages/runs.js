@@ -1,6 +1,6 @@
 // All runs with their curves side by side; two can be chosen to be compared.
 
-import { get, page } from "../api.js";
+import { every, get, page } from "../api.js";
 import { spark } from "../chart.js";
 import { count, duration, h, interval, link, percent, put } from "../dom.js";
 
@@ -14,7 +14,7 @@ export async function show({ go, say_title }) {
     return { root: h("div") };
   }
   const chosen = new Set(), list = h("div.runs"), tools = h("div.tools"), total = h("span.soft");
-  let timer = 0, runs = first.runs;
+  let runs = first.runs;
   const compare = h("button", { type: "button", disabled: true, onclick: () => go(`/compare?a=${encodeURIComponent([...chosen][0])}&b=${encodeURIComponent([...chosen][1])}`) }, "Compare two");
   const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter runs", oninput: () => paint() });
   tools.append(search, compare);
@@ -31,14 +31,10 @@ export async function show({ go, say_title }) {
     if (!runs.length) return put(list, h("p.empty", {}, "There is no run in this folder yet. `distrl train` makes one; this page shows it as soon as it begins."));
     put(list, fitting.map((run) => card(run, chosen, choose)));
   };
-  const again = async () => {
-    try { runs = (await get("/api/runs")).runs; if (!list.contains(document.activeElement)) paint(); } catch { /* the next time */ }
-    timer = setTimeout(again, AGAIN_MS);
-  };
   paint();
-  timer = setTimeout(again, AGAIN_MS);
+  const end = every(AGAIN_MS, async () => { runs = (await get("/api/runs")).runs; if (!list.contains(document.activeElement)) paint(); });
   const root = h("div", {}, h("div.head", {}, h("h1", {}, "Runs"), total, tools), list);
-  return { root, close: () => clearTimeout(timer) };
+  return { root, close: end };
 }
 
 function card(run, chosen, choose) {

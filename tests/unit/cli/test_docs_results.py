@@ -163,11 +163,30 @@ def parts() -> list[str]:
     inserts, samples = (f"{round(replay[f'{name}_per_s'], -3):,.0f}" for name in ("inserts", "samples"))
     return [
         " · ".join(f"{one:.2f} s" for one in late),
+        *on_ray(),
         *dashboard(),
         f"{inserts} · {samples}",
         f"{adb['tap_ms']:.2f} · {adb['screenshot_ms']:.0f} ms, "
         f"beside {adb['cli_tap_ms']:.1f} · {adb['cli_screenshot_ms']:.0f} ms",
         f"{adb['show_ms']:.0f} ms",
+    ]
+
+
+def on_ray() -> list[str]:
+    weights, faults, ray, scale = (kept(name) for name in ("ray_weights", "ray_faults", "ray", "scale"))
+    assert (weights["size_mb"], weights["workers"]) == ([100, 100], [4, 16])
+    assert (faults["finished"], faults["exactly_once"], faults["pauses_not_named"]) == (True, True, 0)
+    assert ray["local"]["n"] == 300
+    runs = [ray[name] for name in ("local", "ray", "ray_actors")]
+    lost = f"{faults['faults']} · {faults['lost_episodes']} · {faults['duplicate_episodes']} of {faults['episodes']:,}"
+    return [
+        "{:.2f} s · **{:.2f} s**".format(*weights["p95_s"]),
+        lost,
+        f"{faults['named_p50_s']:.1f} s · {faults['named_slowest_s']:.1f} s",
+        percents([run["success_after"] for run in runs]),
+        f"{ray['throughput_ratio']:.2f} · {ray['throughput_ratio_actors']:.2f}",
+        " · ".join(f"{rate:.1f}" for rate in scale["trajectories_per_s"]),
+        percents([*scale["cpu_share"]]),
     ]
 
 

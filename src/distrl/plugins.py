@@ -142,7 +142,7 @@ def check(kind: Kind, name: str, options: Mapping[str, Any]) -> None:
 def _call(kind: Kind, name: str, found: Callable[..., Any], *arguments: object) -> Any:
     def refusal(error: BaseException) -> ConfigError:
         return ConfigError(
-            f"{SETTING[kind]} = {name!r} raised {_in_short(error)} in {_place(found, error)}",
+            f"{SETTING[kind]} = {name!r} raised {in_short(error)} in {line_of(found, error)}",
             expected=f"a plug-in of the kind {kind} that can be made with these settings",
             fix=f"mend that line, or the values under [{_options_table(kind)}]",
         )
@@ -151,7 +151,7 @@ def _call(kind: Kind, name: str, found: Callable[..., Any], *arguments: object) 
         return found(*arguments)
 
 
-def _place(found: Callable[..., Any], error: BaseException) -> str:
+def line_of(found: Callable[..., Any], error: BaseException) -> str:
     """The line that raised: the last one in the plug-in's own file, else wherever it was."""
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(sys.modules.get(found.__module__), "__file__", None)
@@ -159,7 +159,8 @@ def _place(found: Callable[..., Any], error: BaseException) -> str:
     return f"{last.filename}:{last.lineno}"
 
 
-def _in_short(error: BaseException) -> str:
+def in_short(error: BaseException) -> str:
+    """An error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
 
 
@@ -283,7 +284,7 @@ def _not_imported(setting: str, name: str, error: BaseException) -> ConfigError:
     if isinstance(error, ModuleNotFoundError):
         return _no_module(setting, name, error)
     return ConfigError(
-        f"{setting}: importing {name} raised {_in_short(error)}",
+        f"{setting}: importing {name} raised {in_short(error)}",
         expected="a module that can be imported",
         fix=f"python -c 'import {name}' shows the whole traceback",
     )

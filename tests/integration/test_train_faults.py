@@ -126,6 +126,7 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_run_goes_on(
     assert last_json(distrl("status", run.path, "--json").stdout)["phase"] == "finished"
 
 
+@pytest.mark.long
 def test_the_roles_of_a_supervisor_killed_early_end_by_themselves_and_the_run_goes_on_later_with_other_settings(
     stage: Stage,
 ) -> None:

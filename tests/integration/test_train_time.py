@@ -100,6 +100,7 @@ def test_all_processes_stopped_for_a_while_as_under_a_closed_lid_are_not_killed_
     check_exactly_once(run)
 
 
+@pytest.mark.long
 def test_a_stopped_role_is_named_and_one_that_a_killed_supervisor_left_stopped_does_not_keep_the_run_from_going_on(
     stage: Stage,
 ) -> None:
@@ -144,6 +145,7 @@ def test_roles_that_are_still_starting_notice_that_their_supervisor_is_gone(
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_a_reader_that_has_gone_does_not_end_the_training_and_a_last_evaluation_that_was_cut_off_is_made_up_for(
     stage: Stage,
 ) -> None:

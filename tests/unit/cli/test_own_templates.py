@@ -34,6 +34,9 @@ def sounds(_settings: None) -> SimSuite:
     return SimSuite("sounds", templates, sizes={"train": 6, "tune": 1, "test": 2})
 """
 LOST = GOOD.replace('tap("ringtone"), ', 'tap("rington"), ')
+SCROLLED = LOST.replace('tap("section:sound"), ', "")
+CLOSED = GOOD.replace('open_app("settings")', 'open_app("setings")')
+BROKEN = GOOD.replace("t.given(", "t.gven(")
 SHORT = GOOD.replace(', tap(f"option:{melody}")', "")
 TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
 
@@ -77,7 +80,16 @@ def test_an_id_that_is_shown_is_taken_back(module: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("module", "why"), [(LOST, "cannot find 'rington'"), (SHORT, "fails: ")], indirect=["module"], ids=["lost", "short"]
+    ("module", "why"),
+    [
+        (LOST, "cannot find 'rington'"),
+        (SCROLLED, "cannot find 'rington'"),
+        (CLOSED, "has not found 'setings'"),
+        (BROKEN, "template ringtone of sounds raised AttributeError: 'Draft' object has no attribute 'gven' in "),
+        (SHORT, "fails: 1 of 1 conditions"),
+    ],
+    indirect=["module"],
+    ids=["lost", "scrolled", "closed", "broken", "short"],
 )
 def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts(
     module: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -86,6 +98,6 @@ def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts
         assert main(command) == 2
         said = capsys.readouterr().err
         assert why in said
-        assert "sounds/" in said
+        assert "sounds" in said
         assert len(said.splitlines()) <= 15
         assert not (tmp_path / "runs").exists()

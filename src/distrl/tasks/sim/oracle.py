@@ -33,6 +33,8 @@ SCROLL_DOWN = Swipe(0.5, 0.6, 0.5, 0.25)
 SCROLL_UP = Swipe(0.5, 0.3, 0.5, 0.65)
 NEXT_PAGE = Swipe(0.8, 0.45, 0.2, 0.45)
 PREVIOUS_PAGE = Swipe(0.2, 0.45, 0.8, 0.45)
+MOST_STEPS = 60
+"""Of an oracle: one that takes more does not find what it looks for."""
 IN_THE_WAY = ("popup:close", "permission:allow")
 
 
@@ -51,6 +53,11 @@ class Oracle:
         self._next = 0
         self._seen: tuple[UiElement, ...] = ()
         self._backwards = False
+
+    @property
+    def looks_for(self) -> str:
+        """What the next move of its route touches; empty: the route is done, or that is a key."""
+        return self._route[self._next].target if self._next < len(self._route) - 1 else ""
 
     def act(self, elements: tuple[UiElement, ...]) -> Action:
         """What to do on a screen that shows `elements`."""
@@ -153,15 +160,18 @@ def play(
 
 def play_oracle(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS) -> Played:
     """The oracle's episode."""
-    return play(task, Oracle(task).act, perturbations, max_steps=60)
+    return play(task, Oracle(task).act, perturbations, max_steps=MOST_STEPS)
 
 
 def solve(task: Task) -> Played:
     """The oracle's episode on a phone without perturbations; `TaskError` where its route does not lead to success."""
-    played = play_oracle(task)
+    oracle = Oracle(task)
+    played = play(task, oracle.act, max_steps=MOST_STEPS)
     if not played.verdict.success:
+        looks_for = f"it has not found {oracle.looks_for!r}, and " if oracle.looks_for else ""
+        why = played.verdict.reason or "not what was wanted"
         raise TaskError(
-            f"the oracle of {task.id} ({task.template}) fails: {played.verdict.reason or 'not what was wanted'}",
+            f"the oracle of {task.id} ({task.template}) fails: {looks_for}{why}",
             expected="a route that ends in what the task wants",
             fix=f"mend its route or goal; `distrl tasks try SUITE{task.id.removeprefix(task.suite)}` shows every screen",
         )

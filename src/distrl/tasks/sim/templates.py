@@ -16,7 +16,8 @@ from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.names import draw_number
 from distrl.devices.sim.state import Record, Tables
 from distrl.devices.sim.world import content
-from distrl.errors import TaskError
+from distrl.errors import TaskError, raised_as
+from distrl.plugins import in_short, line_of
 from distrl.tasks.base import SPLITS, Fitting, check_index, split_of
 from distrl.types import Move, Put, Showing, SimCheck, SimRoute, SimSetup, Split, Task, Value, Want
 
@@ -211,14 +212,28 @@ class SimSuite:
         for attempt in range(TRIES):
             seed = seed_of(self.name, template.name, split, index, attempt)
             draft = Draft(SPLITS.index(split) * PHONES + seed % PHONES, seed, split)
-            try:
-                template.fill(draft)
-            except NoInstance:
+            if not self._fill(template, draft):
                 continue
             task = draft.finish(suite=self.name, template=template.name, index=index)
             if split_of(task.instruction) == split:
                 return task
         return None
+
+    def _fill(self, template: Template, draft: Draft) -> bool:
+        """Whether the phone of this draft can pose the template; `TaskError` names the line of one that raises."""
+
+        def refusal(error: BaseException) -> TaskError:
+            return TaskError(
+                f"template {template.name} of {self.name} raised {in_short(error)} in {line_of(template.fill, error)}",
+                fix="mend that line",
+            )
+
+        with raised_as(refusal):
+            try:
+                template.fill(draft)
+            except NoInstance:
+                return False
+        return True
 
     def _refuse_twins(self) -> None:
         names = [template.name for template in self.templates]

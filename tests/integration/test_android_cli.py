@@ -20,10 +20,14 @@ from distrl.bench.system import adb as bench
 from distrl.cli import doctor
 from distrl.cli.devices import picture_path
 from distrl.cli.main import main
+from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.health import adb_version
+from distrl.devices.android.sdk import Sdk
 from distrl.devices.serve_sim.android import AndroidSettings, SimulatedAndroid
 from distrl.devices.serve_sim.lock import SLEEP
 from distrl.devices.serve_sim.server import ServedPhone
+from distrl.errors import DeviceError
 from support.androids import CALM, connected, free_port, own_server
 
 
@@ -244,6 +248,29 @@ def test_an_adb_that_is_named_and_not_there_is_an_error_and_no_other_is_taken(
     said = capsys.readouterr().err
     assert "there is no program '/no/such/adb'" in said
     assert "try: " in said
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("no program", "Exec format error"), ("#!/bin/sh\nexit 3\n", "ended with 3"), ("#!/bin/sh\n", "no adb server")],
+)
+def test_an_adb_that_does_not_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, why: str
+) -> None:
+    """Such as one for another processor."""
+    program = tmp_path / "adb"
+    program.write_text(content)
+    program.chmod(0o755)
+    flags = ["--devices.android.adb", str(program), "--devices.android.port", str(free_port())]
+    assert main(["devices", "list", *flags]) == 3
+    said = capsys.readouterr().err
+    assert why in said
+    assert "try: " in said
+    with pytest.raises(DeviceError):
+        adb_version(AndroidConfig(adb=str(program)))
+    sdk = Sdk(root=tmp_path, emulator=str(program), avdmanager="")
+    with pytest.raises(DeviceError):
+        asyncio.run(sdk.version())
 
 
 @pytest.mark.parametrize("authorised", [True, False])

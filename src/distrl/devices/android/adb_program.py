@@ -20,13 +20,17 @@ INSTALL = (
 async def start_server(program: str, address: tuple[str, int]) -> None:
     """Run `adb start-server` for a server there; `DeviceError` where there is no adb or it fails."""
     host, port = address
-    process = await asyncio.create_subprocess_exec(
-        find_adb(program),
-        *("-P", str(port), "start-server"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,  # a pipe would be inherited by the server, and never end
-    )
+    path = find_adb(program)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            path,
+            *("-P", str(port), "start-server"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,  # a pipe would be inherited by the server, and never end
+        )
+    except OSError as error:
+        raise does_not_run(path, error) from None
     try:
         async with asyncio.timeout(START_SERVER_S):
             code = await process.wait()
@@ -48,6 +52,16 @@ def find_adb(program: str = PROGRAM) -> str:
     if not found:
         raise DeviceError(f"there is no program {program!r}", expected="the adb program", fix=INSTALL)
     return found
+
+
+def does_not_run(path: str, error: OSError) -> DeviceError:
+    """The error of a program that cannot be started at all."""
+    return DeviceError(
+        f"{path} does not run: {error.strerror or error}",
+        expected="a program for this machine",
+        fix="is it one for this processor, and whole? " + INSTALL,
+        cause=LossCause.SERVER,
+    )
 
 
 def _in_sdk() -> str:

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, Listed
-from distrl.devices.android.adb_program import find_adb
+from distrl.devices.android.adb_program import does_not_run, find_adb
 from distrl.devices.android.device import AndroidDevice
 from distrl.devices.android.phone import adb_config
 from distrl.devices.android.screen import is_black
@@ -44,7 +44,12 @@ class DeviceHealth(msgspec.Struct, frozen=True, kw_only=True):
 def adb_version(settings: AndroidConfig) -> str:
     """Path and version of the adb program; `DeviceError` where there is none."""
     program = find_adb(settings.adb)
-    done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    try:
+        done = subprocess.run([program, "version"], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    except OSError as error:
+        raise does_not_run(program, error) from None
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"`{program} version` took over {VERSION_S:g} s", fix="run it yourself") from None
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         raise DeviceError(f"`{program} version` ended with {done.returncode}", fix="reinstall Android's platform-tools")

@@ -140,14 +140,17 @@ def check_kvm(path: Path = KVM) -> str:
 
 async def _run(sdk: Sdk, program: str, *words: str, deadline_s: float, answer: bytes | None = None) -> tuple[int, str]:
     """Exit code and output of one of the SDK's programs."""
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *words,
-        stdin=asyncio.subprocess.DEVNULL if answer is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env=sdk.environment,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *words,
+            stdin=asyncio.subprocess.DEVNULL if answer is None else asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=sdk.environment,
+        )
+    except OSError as error:
+        raise DeviceError(f"{program} does not run: {error.strerror or error}", fix=GET_SDK) from None
     try:
         async with asyncio.timeout(deadline_s):
             said, _ = await process.communicate(answer)

@@ -16,7 +16,7 @@ import torch
 from distrl.bench.learning.methods import Arena, resolve
 from distrl.evaluation.evaluate import evaluate, held_out
 from distrl.policies.base import Policy
-from distrl.policies.pointer.grammar import label_of
+from distrl.lines import label_of
 from distrl.policies.pointer.words import read
 from distrl.pretraining.demonstrations import demonstrate
 from distrl.runtime.factory import make_evaluation

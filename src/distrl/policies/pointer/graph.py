@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.errors import StoreError
-from distrl.policies.pointer.grammar import label_of
+from distrl.lines import label_of
 from distrl.policies.pointer.words import UNSPACED, read
 from distrl.types import LongPress, Observation, Swipe, Tap, Trajectory, UiElement
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from distrl.types import UiElement
 
-LONGEST_LINE = 80
-"""Letters; what stands beside a longer text is not added to it."""
+LONGEST_LINE, MOST_BESIDE = 80, 3
+"""Letters and elements of a line; of a longer one, which is a table or a bar of buttons, there is the label alone."""
 
 
 def label_of(element: UiElement) -> str:
@@ -24,7 +24,7 @@ def line_of(elements: tuple[UiElement, ...], number: int) -> str:
     else:
         said.sort(key=lambda each: each.bounds.left)
     words = " ".join(dict.fromkeys(label_of(each) for each in said))
-    return words if len(words) <= LONGEST_LINE else label_of(own)
+    return words if len(words) <= LONGEST_LINE and len(said) <= MOST_BESIDE else label_of(own)
 
 
 def lines_of(elements: tuple[UiElement, ...]) -> list[str]:

@@ -29,6 +29,8 @@ LONGEST_LINE = 256 * 2**20
 READY_S, FILES_S, STATE_TRIES, POLL_S = 45.0, 5.0, 5, 0.1
 MOST_WORDS, MOST_NAMED = 160, 6
 MOST_FULFILLED = 4
+SHARED_PAIRS = 2
+"""Pairs of letters that a line has in common with a question, at least: a number alone answers too many."""
 SEES_READY = "Boolean(globalThis.__SIM__?.getState && globalThis.__OS__?.openApp)"
 SEES_FILES = "Boolean(globalThis.__SIM_FS__)"
 GET_STATE = """() => {
@@ -386,7 +388,7 @@ def _fitting_lines(instruction: str, lines: list[str]) -> list[str]:
     """Lines that have something in common with what is asked, those with most of it first."""
     pairs = {instruction[at : at + 2] for at in range(len(instruction) - 1)}
     shared = {line: sum(line[at : at + 2] in pairs for at in range(len(line) - 1)) for line in lines}
-    return sorted((line for line in lines if shared[line]), key=lambda line: -shared[line])
+    return sorted((line for line in lines if shared[line] >= SHARED_PAIRS), key=lambda line: -shared[line])
 
 
 def is_named(name: str, names: list[str]) -> bool:

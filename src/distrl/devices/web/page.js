@@ -3,7 +3,7 @@
 (() => {
   if (Object.prototype.hasOwnProperty.call(window, "__distrl")) return;
   const POINTING = new Set(["click", "mousedown", "mouseup", "touchstart", "touchend", "pointerdown", "pointerup"]);
-  const LARGE = 0.3, MOST_TEXT = 200, MOST_WORDS = 400, MOST_PARTS = 40;
+  const LARGE = 0.3, MOST_TEXT = 200, MOST_WORDS = 400, MOST_PARTS = 40, MANY_PARTS = 4;
   const BUTTONS = new Set(["button", "submit", "reset", "image", "file", "color", "range"]);
   const PICKERS = new Set(["date", "time", "month", "datetime-local", "week"]);
   const TAPPED_ROLES = new Set(["button", "link", "tab", "checkbox", "radio", "menuitem", "menuitemradio", "menuitemcheckbox",
@@ -262,13 +262,15 @@
         } else if (moves && is_visible(node, box)) {
           add(node, box, {text: "", touched: false, scrolls: true});
         }
-        if (delegates) within_touched = "parts";
+        if (delegates && count_parts(node) < MANY_PARTS) within_touched = "parts";
         if (node.tagName === "SELECT" && node.size <= 1 && !node.multiple) return;
       }
       const root = root_of(node);
       for (const child of root ? root.childNodes : children(node)) walk(child, inner, within_touched, hides ? node : clipper);
     };
 
+    // A screen that listens as a whole and has many parts that listen by themselves is not touched at its texts.
+    const count_parts = (el) => [...el.querySelectorAll("*")].filter((each) => is_native(each) || listens(each)).length;
     const holds_parts = (el) => !is_native(el) && [...el.querySelectorAll("*")].slice(0, 60).some(
       (each) => is_native(each) || listens(each) || TAPPED_ROLES.has(role(each)));
     const text_of = (el) => {

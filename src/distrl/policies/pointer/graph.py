@@ -278,14 +278,15 @@ class TransitionGraph:
         sure = min(1.0, best / SURE)
         top = max(float(better.max(initial=0.0)), 1e-6)
         whole = self._values_of(seen.app, seen.instruction, frozenset())
-        past = [
-            min(1.0, _relevance(terms_of(each.target), whole.weights) / max(whole.best, 1e-6)) for each in seen.recent
-        ]
+        touched = [_relevance(terms_of(each.target), whole.weights) for each in seen.recent]
+        past = [min(1.0, each / max(whole.best, 1e-6)) for each in touched]
+        surest = max((each for each, was in zip(touched, seen.recent, strict=True) if was.changed), default=0.0)
+        settled = whole.share(used) * min(1.0, surest / SURE)
         return View(
             np.stack([r, v, sure * better / top, unknown, inert], axis=1) if len(r) else np.zeros((0, NUM_FEATURES), np.float32),
             np.array(past, np.float32).reshape(-1, 1),
             np.array(
-                [r.max(initial=0.0), v.max(initial=0.0), down_value, whole.share(used)], np.float32
+                [r.max(initial=0.0), v.max(initial=0.0), down_value, settled], np.float32
             ),
         )  # fmt: skip
 

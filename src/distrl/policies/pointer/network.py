@@ -33,10 +33,12 @@ UNFITTING = -12.0
 
 CLAIMING = ("back", "done", "answer")
 """Kinds that make sense on every screen of a device whose tasks end with a claim."""
-FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 5.0)
+FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 7.0)
 """At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down, and of saying that it is done once all that the instruction names was touched."""
-FIRST_KINDS = {"done": -3.0, "answer": -3.0, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
+FIRST_KINDS = {"done": -4.5, "answer": -4.5, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
 """Added to the logits of kinds with a transition graph: an episode that ends at once or turns back shows nothing."""
+TYPED = {"type": -4.0, "enter": 1.0}
+"""Added with a transition graph right after a text was typed."""
 QUOTED = 3.0
 """At the beginning, of a span that begins or ends where a quotation does."""
 
@@ -79,6 +81,7 @@ class PointerNetwork(nn.Module):
     is_down: Tensor
     is_done: Tensor
     first: Tensor
+    typed: Tensor
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
@@ -110,6 +113,7 @@ class PointerNetwork(nn.Module):
                 "is_down": [float(kind == "down") for kind in KINDS],
                 "is_done": [float(kind in ("done", "answer")) for kind in KINDS],
                 "first": [FIRST_KINDS.get(kind, 0.0) for kind in KINDS],
+                "typed": [TYPED.get(kind, 0.0) for kind in KINDS],
             }
             for name, values in kinds.items():
                 self.register_buffer(name, torch.tensor(values), persistent=False)
@@ -186,7 +190,9 @@ class PointerNetwork(nn.Module):
         tap_BE = best * graph_BEG[..., 2] + untried * graph_BEG[..., 3] + UNFITTING * graph_BEG[..., 4]
         added_BHE = torch.stack([tap_BE, torch.zeros_like(tap_BE), said * graph_BEG[..., 0]], dim=1)
         down_BK, done_BK = batch.graph_BG[:, 2:3] * self.is_down, batch.graph_BG[:, 3:4] ** 2 * self.is_done
-        added_BK = down * down_BK + settled * done_BK + self.first
+        latest_BP = batch.past_mask_BP & (batch.past_features_BPF[..., 2] == 0)
+        typed_B = (latest_BP & (batch.past_kind_BP == KINDS.index("type"))).any(1)
+        added_BK = down * down_BK + settled * done_BK + self.first + typed_B[:, None] * self.typed
         return element_BHE + added_BHE, kind_BK + added_BK
 
     def _spans(self, words_BID: Tensor, batch: Batch) -> Tensor:

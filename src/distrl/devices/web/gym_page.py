@@ -73,8 +73,12 @@ class GymPage(PhonePage):
             return WebEnd(url=url, title=title, fulfilled=self._moments)
         return WebEnd(
             url=url, title=title, reason=_reason(verdict), progress=verdict.progress, changes=verdict.changes,
-            fulfilled=() if verdict.passed else (*self._moments, *verdict.fulfilled),
+            fulfilled=() if verdict.passed else self._fulfilled(verdict),
         )  # fmt: skip
+
+    def _fulfilled(self, verdict: GymVerdict) -> tuple[WebTask, ...]:
+        known = {(one.task, one.instruction) for one in self._moments}
+        return (*self._moments, *(one for one in verdict.fulfilled if (one.task, one.instruction) not in known))
 
     async def _serve(self, tab: Tab, url: str, question: Question) -> msgspec.Raw:
         """What a task asks of its phone: the page is opened anew, or a script evaluated in it."""

@@ -301,6 +301,10 @@
       if (!inner) { foreign += 1; continue; }
       for (const each of inner.look(most - found.length, "").elements) found.push(shifted(each, frame));
     }
+    if (!found.length && !frames.length && document.body && document.body.childElementCount) {
+      // A page that is one picture, such as of a book: a person would touch its middle.
+      found.push([0, 0, innerWidth, innerHeight, "", "", "View", "", true, false, null, false, true]);
+    }
     return {elements: found.filter(Boolean), foreign, width: innerWidth, height: innerHeight, title: words(document.title), changes, drawn};
   };
   const shifted = (each, frame) => {

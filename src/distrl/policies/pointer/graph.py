@@ -48,6 +48,8 @@ DOWN, TEXT = "\x1fdown", "\x1ftext"
 """Ends of nodes that are a swipe, and of those that cannot be tapped."""
 USED = 0.2
 """What remains of the weight of a term once a label that has it was touched."""
+UNKNOWN = 0.15
+"""Weight of a term that no label of an app has: it may be no name at all, or one of a screen that was never seen."""
 SURE = 0.7
 """Relevance of a label that hardly stands there by chance: two rare terms and nothing else."""
 
@@ -107,8 +109,10 @@ class _Values(msgspec.Struct):
     """Terms of the instruction that some label of the app has."""
 
     def share(self, used: frozenset[str]) -> float:
-        """How much of what the instruction names in this app was touched or typed."""
-        named = sum(self.weights[term] for term in self.weights if term in self.known or term in used)
+        """How much of what the instruction names was touched or typed; what no label of the app has counts for less."""
+        named = sum(
+            weight * (1.0 if term in self.known or term in used else UNKNOWN) for term, weight in self.weights.items()
+        )
         return sum(weight for term, weight in self.weights.items() if term in used) / max(named, 1e-6)
 
 

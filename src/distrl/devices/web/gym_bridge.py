@@ -282,6 +282,8 @@ class Bridge:
             played.others = list(self._drawn(played, asked))
         last, found = await Phone(ask, self._observation).get_observation(), []
         for other in list(played.others):
+            if other not in played.others:
+                continue  # another draw of it was found just now
             with told_failure():
                 answer = await self._holds(other, played, last, asked["lines"])
                 if answer is not None:

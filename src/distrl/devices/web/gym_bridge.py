@@ -307,6 +307,8 @@ class Bridge:
 
     async def _holds(self, other: Other, played: Played, last: Any, lines: list[str]) -> str | None:
         """The answer with which a task is fulfilled, empty where it needs none; None: it is not."""
+        if other.asks and other.name != played.name:
+            return None  # a number on the screen answers some question of another task nearly always
         answers = _fitting_lines(other.instruction, lines) if other.asks else [""]
         for answer in answers:
             if not self._reached(other.task, played.first, last, answer):

@@ -44,12 +44,15 @@ NOWHERE, STAYS = -1, -2
 """Where an element leads that changes nothing, and one that changes something on the screen that it is on."""
 
 Node = str
+FIELD = "EditText"
 DOWN, TEXT = "\x1fdown", "\x1ftext"
 """Ends of nodes that are a swipe, and of those that cannot be tapped."""
 USED = 0.2
 """What remains of the weight of a term once a label that has it was touched."""
 UNKNOWN = 0.15
 """Weight of a term that no label of an app has: it may be no name at all, or one of a screen that was never seen."""
+NAMED = 0.35
+"""Relevance of what was touched, from which on it was what the instruction names."""
 SURE = 0.7
 """Relevance of a label that hardly stands there by chance: two rare terms and nothing else."""
 
@@ -285,7 +288,7 @@ class TransitionGraph:
         touched = [_relevance(terms_of(each.target), whole.weights) for each in seen.recent]
         past = [min(1.0, each / max(whole.best, 1e-6)) for each in touched]
         surest = max((each for each, was in zip(touched, seen.recent, strict=True) if was.changed), default=0.0)
-        settled = whole.share(used) * min(1.0, surest / SURE)
+        settled = whole.share(used) * min(1.0, surest / NAMED)
         return View(
             np.stack([r, v, sure * better / top, unknown, inert], axis=1) if len(r) else np.zeros((0, NUM_FEATURES), np.float32),
             np.array(past, np.float32).reshape(-1, 1),
@@ -388,7 +391,7 @@ def _inert(seen: Observation) -> NDArray[np.float32]:
 def node_of(element: UiElement, app: str) -> Node:
     """What an element is told by: its label without numbers, or where it stands."""
     label = _DIGITS.sub("#", label_text(element))[:LONGEST_LABEL]
-    if not element.text:
+    if not element.text or element.class_name == FIELD:
         x, y = element.bounds.centre
         label += f"\x1f{element.class_name}{int(x * PLACES)},{int(y * PLACES)}"
     return f"{app}\x1e{label}" + ("" if element.clickable else TEXT)
@@ -400,8 +403,8 @@ def text_of_node(node: Node) -> str:
 
 
 def label_text(element: UiElement) -> str:
-    """All that an element says."""
-    return f"{element.text} {element.description}".strip()
+    """All that an element says; of a field what it is for, and not what was typed into it."""
+    return element.description if element.class_name == FIELD else f"{element.text} {element.description}".strip()
 
 
 @lru_cache(maxsize=65_536)

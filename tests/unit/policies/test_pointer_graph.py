@@ -109,6 +109,14 @@ def test_what_has_just_been_touched_without_effect_is_told_until_the_screen_chan
     assert not explored().view(moved).elements_EG[:, INERT].any()
 
 
+def test_what_was_touched_again_and_again_gives_way_to_something_else() -> None:
+    past = Past(action=tap(HOME, 1), target="我的", changed=True)
+    worth = [
+        explored().view(replace(HOME, recent=(past,) * times)).elements_EG[1, [BETTER, UNTRIED]] for times in range(3)
+    ]
+    assert worth[0][0] > worth[1][0] > worth[2][0] > 0.0
+
+
 def test_what_was_typed_into_a_field_is_no_label() -> None:
     field = replace(element("刷新音效", 3, "搜索"), class_name="EditText")
     seen = replace(HOME, elements=(*HOME.elements, field))

@@ -51,6 +51,8 @@ USED = 0.2
 """What remains of the weight of a term once a label that has it was touched."""
 UNKNOWN = 0.15
 """Weight of a term that no label of an app has: it may be no name at all, or one of a screen that was never seen."""
+AGAIN = 0.6
+"""What remains of an element's worth for each time that it was touched in this episode."""
 NAMED = 0.35
 """Relevance of what was touched, from which on it was what the instruction names."""
 SURE = 0.7
@@ -279,9 +281,11 @@ class TransitionGraph:
         useless = np.array([self._useless(node) for node in nodes], np.float32)
         better = np.maximum(r * (1 - useless), v)
         inert = _inert(seen)
+        again = _again(seen)
+        better *= again
         better[inert > 0] = 0.0
         frontier = self._frontier(seen.app)
-        unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32)
+        unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32) * again
         sure = min(1.0, best / SURE)
         top = max(float(better.max(initial=0.0)), 1e-6)
         whole = self._values_of(seen.app, seen.instruction, frozenset())
@@ -386,6 +390,12 @@ def _inert(seen: Observation) -> NDArray[np.float32]:
     return np.array(
         [any(each.bounds.contains(action.x, action.y) for action in touched) for each in seen.elements], np.float32
     )
+
+
+def _again(seen: Observation) -> NDArray[np.float32]:
+    """By element, less the more often it was touched in this episode: who touches it again and again goes round in circles."""
+    touched = Counter(past.target for past in seen.recent if isinstance(past.action, Tap | LongPress))
+    return np.array([AGAIN ** touched[label_of(each)] if label_of(each) else 1.0 for each in seen.elements], np.float32)
 
 
 def node_of(element: UiElement, app: str) -> Node:

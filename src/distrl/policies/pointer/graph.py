@@ -281,13 +281,12 @@ class TransitionGraph:
         useless = np.array([self._useless(node) for node in nodes], np.float32)
         better = np.maximum(r * (1 - useless), v)
         inert = _inert(seen)
-        again = _again(seen)
-        better *= again
         better[inert > 0] = 0.0
+        again, top = _again(seen), max(float(better.max(initial=0.0)), 1e-6)
+        better *= again
         frontier = self._frontier(seen.app)
         unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32) * again
         sure = min(1.0, best / SURE)
-        top = max(float(better.max(initial=0.0)), 1e-6)
         whole = self._values_of(seen.app, seen.instruction, frozenset())
         touched = [_relevance(terms_of(each.target), whole.weights) for each in seen.recent]
         past = [min(1.0, each / max(whole.best, 1e-6)) for each in touched]

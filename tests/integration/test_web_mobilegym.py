@@ -238,7 +238,9 @@ def test_a_failure_is_asked_of_other_training_tasks_and_what_held_before_is_none
         )  # nothing was done, and what held anyway is no achievement
         both = await here.play(task, touch("wifi"), touch("sound"), Finish())
         moments = both.end.device.fulfilled  # type: ignore[union-attr]
-        assert [(one.instruction, one.steps) for one in moments] == [("Turn wifi on", 1)]  # sound changed what it did not ask for
+        assert [(one.instruction, one.steps) for one in moments] == [
+            ("Turn wifi on", 1)
+        ]  # sound changed what it did not ask for
         first = as_success_at(next(iter(fitting(both))), both, _Repeats(), filter_noops=True)
         assert first is not None
         assert [type(step.decision.action) for step in first.steps] == [Tap, Finish]

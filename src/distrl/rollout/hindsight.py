@@ -194,7 +194,13 @@ def _at_its_moment(task: Task, played: Trajectory) -> Trajectory | None:
     claim, basis = Finish(answer=found.answer), played.steps[min(found.steps, len(played.steps) - 1)]
     decision = replace(basis.decision, action=claim, runners_up=())
     last = replace(
-        basis, observation=seen[found.steps], decision=decision, reward=0.0, device_reward=0.0, valid=True, changed=False
+        basis,
+        observation=seen[found.steps],
+        decision=decision,
+        reward=0.0,
+        device_reward=0.0,
+        valid=True,
+        changed=False,
     )
     return replace(
         played, steps=(*played.steps[: found.steps], last), ending=Ending.FINISHED, last=None, last_value=0.0,

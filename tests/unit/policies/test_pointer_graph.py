@@ -13,7 +13,20 @@ from distrl.policies.base import PolicyContext, is_growing
 from distrl.policies.pointer.grammar import KINDS
 from distrl.policies.pointer.graph import SIZE_BYTES, TransitionGraph, node_of, terms_of
 from distrl.policies.pointer.policy import PointerPolicy
-from distrl.types import Action, Bounds, Decision, Finish, Observation, Past, Step, Swipe, Tap, Trajectory, UiElement
+from distrl.types import (
+    Action,
+    Bounds,
+    Decision,
+    Finish,
+    Observation,
+    Past,
+    Step,
+    Swipe,
+    Tap,
+    Trajectory,
+    TypeText,
+    UiElement,
+)
 from support.trajectories import make_trajectory
 
 ASKED = "在支付宝中开启刷新音效"
@@ -107,6 +120,15 @@ def test_what_has_just_been_touched_without_effect_is_told_until_the_screen_chan
     assert explored().view(seen).elements_EG[1, BETTER] == 0.0
     moved = replace(SETTINGS, recent=(past, Past(action=tap(SETTINGS, 0), target="声音", changed=True)))
     assert not explored().view(moved).elements_EG[:, INERT].any()
+
+
+def test_what_says_again_what_was_typed_is_no_label_of_the_app() -> None:
+    typed = Past(action=TypeText("刷新音效"), target="刷新音效")
+    found = screen("没有找到刷新音效", "设置")
+    graph = TransitionGraph()
+    graph.add(episode((replace(found, recent=(typed,)), Finish())))
+    assert not any("刷新音效" in node for node in graph._held.nodes)
+    assert any("设置" in node for node in graph._held.nodes)
 
 
 def test_what_was_touched_again_and_again_gives_way_to_something_else() -> None:

@@ -44,9 +44,7 @@ PLAIN: dict[str, Action] = {
 }
 
 
-def to_action(
-    choice: Choice, observation: Observation, limit: int = MAX_ELEMENTS, *, lines: bool = False
-) -> Action:
+def to_action(choice: Choice, observation: Observation, limit: int = MAX_ELEMENTS, *, lines: bool = False) -> Action:
     """The gesture that a choice stands for on this screen; with `lines` an answer is the whole line of its element."""
     kind, first, last = KINDS[choice[0]], choice[1], choice[2]
     if kind in PLAIN:

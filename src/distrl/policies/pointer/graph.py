@@ -26,7 +26,7 @@ from torch import Tensor
 from distrl.errors import StoreError
 from distrl.lines import label_of
 from distrl.policies.pointer.words import UNSPACED, read
-from distrl.types import LongPress, Observation, Swipe, Tap, Trajectory, UiElement
+from distrl.types import LongPress, Observation, Swipe, Tap, Trajectory, TypeText, UiElement
 
 NUM_FEATURES = 5
 SIZE_BYTES, HEADER = 1 << 20, 16
@@ -168,7 +168,13 @@ class TransitionGraph:
         self._changed(self._held.stamp + 1)
 
     def _screen(self, seen: Observation) -> int:
-        nodes = [self._number(node_of(each, seen.app)) for each in seen.elements if each.clickable or label_of(each)]
+        """The number of a screen; what says something that was typed in this episode is none of the app's own words."""
+        typed = {past.target for past in seen.recent if isinstance(past.action, TypeText) and past.target}
+        nodes = [
+            self._number(node_of(each, seen.app))
+            for each in seen.elements
+            if (each.clickable or label_of(each)) and not any(text in each.text for text in typed)
+        ]
         key = (seen.app, frozenset(nodes))
         if (found := self._screens.get(key)) is None:
             found = self._screens[key] = len(self._held.screens)

@@ -426,6 +426,10 @@ class WebTask(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     seed: int
     instruction: str
+    steps: int = 0
+    """After so many steps it was fulfilled; 0: at the end."""
+    answer: str = ""
+    """What had to be answered then."""
 
 
 class WebEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="web"):
@@ -440,7 +444,7 @@ class WebEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     changes: tuple[str, ...] = ()
     """What changed without being asked for, by its own judge."""
     fulfilled: tuple[WebTask, ...] = ()
-    """Other training tasks that this end fulfils and its start did not, the most demanding first."""
+    """Other training tasks that this end fulfils and its start did not, or that a moment of the episode did; the best to learn from first."""
 
 
 class AppEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="app"):

@@ -95,6 +95,72 @@ def test_what_is_covered_hidden_or_beyond_the_screen_is_no_element(tmp_path: Pat
     run(work, tmp_path)
 
 
+def test_a_dialog_written_inside_a_card_that_cuts_off_is_seen_whole(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        dialog = '<div style="position:fixed;inset:0"><button style="margin-top:400px" onclick="this.textContent=\'chosen\'">Fahrenheit</button></div>'
+        menu = '<div style="position:absolute;top:300px;left:0"><button>Menu</button></div>'
+        inside = '<div style="position:absolute;top:90px"><button>Cut off</button></div>'
+        device = await site.shown(
+            f'<div style="overflow:hidden;height:80px">{menu}{dialog}</div>'
+            f'<div style="overflow:hidden;height:60px;position:relative">{inside}</div>'
+        )
+        assert await texts(device) == ["Fahrenheit"]  # it covers the menu
+        assert (await tap(device, "Fahrenheit")).changed
+        assert await texts(device) == ["chosen"]
+        bare = await site.shown(f'<div style="overflow:hidden;height:80px">{menu}</div>{inside}', name="bare.html")
+        assert await texts(bare) == ["Menu", "Cut off"]
+
+    run(work, tmp_path)
+
+
+def test_a_switch_that_is_part_of_its_row_shows_that_the_row_was_touched(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown(
+            '<div onclick="this.lastChild.firstChild.classList.toggle(\'on\')" style="height:50px"><span>At night</span>'
+            '<span><i class="knob" style="display:inline-block;width:20px;height:20px"></i></span></div>'
+            '<div onclick="0" style="height:50px">Nothing</div>'
+        )
+        assert (await tap(device, "At night")).changed
+        assert not (await tap(device, "Nothing")).changed
+
+    run(work, tmp_path)
+
+
+def test_after_an_action_it_waits_for_quiet_from_then_on(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        later = "setTimeout(() => { this.textContent = 'Open' }, 300)"
+        device = await site.shown(f'<button onclick="{later}">Shut</button>')
+        await asyncio.sleep(0.7)  # the page has not changed for longer than `quiet_s`
+        assert (await tap(device, "Shut")).changed
+        assert await texts(device) == ["Open"]
+
+    run(work, tmp_path, quiet_s=0.6)
+
+
+def test_texts_of_a_screen_that_listens_as_a_whole_are_touched_where_it_has_few_parts_of_its_own(
+    tmp_path: Path,
+) -> None:
+    async def work(site: Pages) -> None:
+        for buttons, touched in ((1, True), (5, False)):
+            parts = "".join(f"<button>Part {number}</button>" for number in range(buttons))
+            device = await site.shown(
+                f'<div onclick="0" style="height:600px"><p>A text</p>{parts}</div>', name=f"{buttons}.html"
+            )
+            assert named(await device.capture(screenshot=False), "A text").clickable is touched
+
+    run(work, tmp_path)
+
+
+def test_a_page_without_any_element_is_one_that_can_be_touched(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown('<div style="height:700px;background:#eee"></div>')
+        (whole,) = (await device.capture(screenshot=False)).elements
+        assert whole.clickable
+        assert (whole.bounds.left, whole.bounds.top, whole.bounds.right, whole.bounds.bottom) == (0.0, 0.0, 1.0, 1.0)
+
+    run(work, tmp_path)
+
+
 def test_shadow_roots_frames_and_frames_of_other_origins_are_looked_into(tmp_path: Path) -> None:
     async def work(site: Pages) -> None:
         other = site.write("other.html", "<button onclick=\"this.textContent='Foreign tapped'\">Foreign</button>")

@@ -21,6 +21,7 @@ from distrl.devices.web.gym import Gym
 from distrl.devices.web.sites import FolderSite
 from distrl.errors import ConfigError, DeviceLost, LossCause, TaskError
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode, with_verdict
+from distrl.rollout.hindsight import as_success_at
 from distrl.runtime.trust import code_of
 from distrl.tasks.base import RelabelsEpisodes, find_suite, tasks_of
 from distrl.tasks.judges import RewardJudge, judge_attempt
@@ -106,7 +107,7 @@ def run(work: Callable[[Here], Awaitable[None]], folder: Path = FAKE) -> None:
 
 def test_splits_levels_and_limits_are_the_package_s_own_and_what_cannot_be_loaded_is_named() -> None:
     made = a_suite(instances=3)
-    assert {split: made.size(split) for split in ("train", "tune", "test")} == {"train": 12, "tune": 4, "test": 3}  # type: ignore[arg-type]
+    assert {split: made.size(split) for split in ("train", "tune", "test")} == {"train": 15, "tune": 5, "test": 3}  # type: ignore[arg-type]
     assert made.version == "0.1.0"
     assert set(made.left_out) == {"empty.NeedsData"}
     assert "data-that-is-not-there.json" in made.left_out["empty.NeedsData"]
@@ -117,7 +118,7 @@ def test_splits_levels_and_limits_are_the_package_s_own_and_what_cannot_be_loade
     assert a_suite(answers="action").task("test", 0).max_steps == 6
     seeds = [task.setup.seed for split in ("train", "tune", "test") for task in tasks_of(made, split)]  # type: ignore[arg-type, union-attr]
     assert len(set(seeds)) == len(seeds)
-    assert [made.task("train", n) for n in range(12)] == [a_suite(instances=3).task("train", n) for n in range(12)]
+    assert [made.task("train", n) for n in range(15)] == [a_suite(instances=3).task("train", n) for n in range(15)]
     assert [task.template for task in tasks_of(a_suite(levels=("L2",)), "test")] == ["demo.Solved"]
     assert a_suite(leave_out=("demo.TurnOn", "empty")).left_out == {}
 
@@ -236,13 +237,44 @@ def test_a_failure_is_asked_of_other_training_tasks_and_what_held_before_is_none
             fitting(await here.play(task, Finish()))
         )  # nothing was done, and what held anyway is no achievement
         both = await here.play(task, touch("wifi"), touch("sound"), Finish())
-        assert not list(fitting(both))  # each of them changed what the other did not ask for
+        moments = both.end.device.fulfilled  # type: ignore[union-attr]
+        assert [(one.instruction, one.steps) for one in moments] == [
+            ("Turn wifi on", 1)
+        ]  # sound changed what it did not ask for
+        first = as_success_at(next(iter(fitting(both))), both, _Repeats(), filter_noops=True)
+        assert first is not None
+        assert [type(step.decision.action) for step in first.steps] == [Tap, Finish]
+        assert first.steps[1].observation.elements == both.steps[1].observation.elements
+        unclaimed = await here.play(task, touch("wifi"), touch("sound"), *[Press(key="enter")] * (task.max_steps - 2))
+        assert [other.instruction for other in fitting(unclaimed)] == ["Turn wifi on"]
         assert not list(fitting(await here.play(task, touch("dark"), Finish())))  # no failure
         tested = await here.play(here.task("demo.Solved"), touch("dark"), Finish())
         assert tested.verdict.outcome == "failure"
         assert not list(fitting(tested))
 
     run(work)
+
+
+@needs_chromium
+def test_a_moment_that_fulfils_the_task_itself_is_told_too_and_a_question_with_the_line_that_answers_it() -> None:
+    async def work(here: Here) -> None:
+        fitting = a_suite(here.url).hindsight(max_oracle_steps=0, flip=0.0)
+        task = here.task("demo.TurnOn", instruction="dark", hindsight_draws=1)
+        overdone = await here.play(task, touch("dark"), touch("wifi"), Finish())
+        assert [other.instruction for other in fitting(overdone)] == ["Turn dark on"]
+        asked = here.task("demo.ReadsName", hindsight_draws=1)
+        silent = await here.play(asked, Press(key="home"), touch("笔记"), Finish())
+        found = [(one.task, one.answer) for one in silent.end.device.fulfilled]  # type: ignore[union-attr]
+        assert found == [("demo.ReadsName", "milk the name is nobody")]
+
+    run(work)
+
+
+class _Repeats:
+    """A policy that can express everything."""
+
+    def imitate(self, observation: Observation, action: Action) -> tuple[int, ...]:
+        return ()
 
 
 @needs_chromium
@@ -319,8 +351,8 @@ def test_a_check_names_the_tasks_that_cannot_be_used(tmp_path: Path, capsys: pyt
     said = capsys.readouterr()
     found = json.loads(said.out.splitlines()[-1])
     assert code == 1
-    assert (found["suite"], found["version"], found["usable"]) == ("mobilegym", "0.1.0", 4)
-    assert found["levels"] == {"L1": 3, "L2": 1}
+    assert (found["suite"], found["version"], found["usable"]) == ("mobilegym", "0.1.0", 5)
+    assert found["levels"] == {"L1": 4, "L2": 1}
     assert {name: why.partition(":")[0] for name, why in found["left_out"].items()} == {
         "demo.Raises": "fails", "demo.Solved": "solved at the start", "demo.StaysOff": "solved at the start", "empty.NeedsData": "cannot be loaded",
     }  # fmt: skip

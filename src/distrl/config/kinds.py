@@ -228,6 +228,8 @@ class PhonePageConfig(Section, frozen=True):
     """Gives the whole state."""
     set_state: Function = "__SIM__.setState"
     """Sets the state."""
+    keyboard: Annotated[str, Meta(max_length=200)] = "[data-keyboard]"
+    """CSS selector of the keyboard that the page draws, whose keys are no elements: a text is typed at once. Empty: it draws none."""
 
 
 class WebConfig(Section, frozen=True):
@@ -308,6 +310,8 @@ class PointerConfig(Section, frozen=True):
     """Keep a graph of which screens the elements of each app led to, and show the policy what an instruction names, how near it lies behind each element, and what was never tried. For devices with many apps and screens."""
     quoted_spans: bool = False
     """Prefer to type what stands between quotation marks or brackets in the instruction; a prior that training can undo."""
+    answer_lines: bool = False
+    """Answer with the whole line of an element, its label and what stands beside or below it, instead of its label alone: for questions whose answer stands beside what they name."""
     string_match: bool = True
     """Give the policy features that say which words of an element stand in the instruction; a strong prior, off for comparisons."""
     word_swap_share: Share = 0.5

@@ -22,7 +22,18 @@ from distrl.config.schema import Config
 from distrl.experience.noop import noop_steps
 from distrl.tasks.base import Fitting
 from distrl.threads import beside
-from distrl.types import Action, Observation, Task, Trajectory, Verdict
+from distrl.types import (
+    Action,
+    Ending,
+    EndState,
+    Finish,
+    Observation,
+    Task,
+    Trajectory,
+    Verdict,
+    WebEnd,
+    WebSetup,
+)
 
 T = TypeVar("T")
 
@@ -150,7 +161,9 @@ def _task_of(asked: asyncio.Future[Task | None]) -> Task | None:
 
 def as_success_at(task: Task, played: Trajectory, policy: Imitates, *, filter_noops: bool) -> Trajectory | None:
     """`played` as a success at `task`, with `filter_noops` without its no-op steps; None where a step is inexpressible or none is left."""
-    steps = []
+    if (cut := _at_its_moment(task, played)) is None:
+        return None
+    steps, played = [], cut
     noops = noop_steps(played) if filter_noops else [False] * len(played.steps)
     for step, noop in zip(played.steps, noops, strict=True):
         seen = replace(step.observation, instruction=task.instruction)
@@ -166,6 +179,33 @@ def as_success_at(task: Task, played: Trajectory, policy: Imitates, *, filter_no
     return replace(
         played, id=f"{played.id}{SUFFIX}", task=task, steps=tuple(steps), verdict=verdict, source="hindsight"
     )
+
+
+def _at_its_moment(task: Task, played: Trajectory) -> Trajectory | None:
+    """`played` up to the moment that fulfilled `task`, and a claim then; itself where its end fulfils it, None where nothing was seen then."""
+    end, setup = played.end.device, task.setup
+    told = end.fulfilled if isinstance(end, WebEnd) and isinstance(setup, WebSetup) else ()
+    found = next((one for one in told if (one.task, one.seed) == (setup.task, setup.seed) and one.steps), None)
+    if found is None:
+        return played
+    seen = [step.observation for step in played.steps] + ([played.last] if played.last else [])
+    if found.steps >= len(seen):
+        return None
+    claim, basis = Finish(answer=found.answer), played.steps[min(found.steps, len(played.steps) - 1)]
+    decision = replace(basis.decision, action=claim, runners_up=())
+    last = replace(
+        basis,
+        observation=seen[found.steps],
+        decision=decision,
+        reward=0.0,
+        device_reward=0.0,
+        valid=True,
+        changed=False,
+    )
+    return replace(
+        played, steps=(*played.steps[: found.steps], last), ending=Ending.FINISHED, last=None, last_value=0.0,
+        end=EndState(claim=claim),
+    )  # fmt: skip
 
 
 def misjudged(played: Trajectory, share: float, *, seed: int | None = None) -> Trajectory:

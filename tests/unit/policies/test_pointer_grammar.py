@@ -161,3 +161,15 @@ def test_any_span_of_any_text_is_a_part_of_it_and_is_found_again(text: str, ends
         found = find(text, part)
         assert found is not None
         assert same_words(span(text, *found), part) or len(read(part)) == found[1] - found[0] + 1
+
+
+def test_an_answer_is_a_label_or_where_lines_are_wanted_its_whole_line_and_either_is_said_again() -> None:
+    row = (
+        UiElement(bounds=Bounds(0.1, 0.3, 0.3, 0.34), text="Humidity", class_name="TextView"),
+        UiElement(bounds=Bounds(0.6, 0.3, 0.8, 0.34), text="40 %", class_name="TextView"),
+    )
+    seen, choice = Observation(instruction="How humid is it?", elements=row), (KINDS.index("answer"), 0, 0)
+    assert to_action(choice, seen) == Finish(answer="Humidity")
+    assert to_action(choice, seen, lines=True) == Finish(answer="Humidity 40 %")
+    assert to_choice(Finish(answer="Humidity 40 %"), seen, lines=True) == choice
+    assert to_choice(Finish(answer="Humidity 40 %"), seen) is None

@@ -12,7 +12,22 @@ from distrl.policies.pointer.grammar import to_action
 from distrl.rollout.hindsight import Relabeller, as_success_at, misjudged
 from distrl.runtime.factory import make_fitting
 from distrl.tasks.base import Fitting, find_suite
-from distrl.types import Ending, RunnerUp, Task, Trajectory, TypeText, Verdict, Wait
+from distrl.types import (
+    Action,
+    Ending,
+    EndState,
+    Finish,
+    Observation,
+    RunnerUp,
+    Task,
+    Trajectory,
+    TypeText,
+    Verdict,
+    Wait,
+    WebEnd,
+    WebSetup,
+    WebTask,
+)
 from support.batches import Played, decided_episode, tiny_policy
 from support.learners import small_config
 from support.strays import strays
@@ -153,3 +168,33 @@ def test_correlated_errors_repeat_in_the_same_situation_and_only_there() -> None
     ]
     share = sum(misjudged(episode, 0.2, seed=1) != episode for episode in elsewhere) / 40
     assert 0.05 < share < 0.4
+
+
+class _Says:
+    """A policy that can express everything."""
+
+    def imitate(self, observation: Observation, action: Action) -> tuple[int, ...]:
+        return (len(observation.elements),)
+
+
+def test_an_episode_that_fulfilled_a_task_on_its_way_is_cut_there_and_claims_it() -> None:
+    played = make_trajectory(success=False, num_steps=4)
+    setup = WebSetup(url="http://127.0.0.1:1/", page="mobilegym", task="demo.TurnOn", seed=7)
+    task = replace(played.task, instruction="Turn it on", setup=setup)
+    told = WebTask(task="demo.TurnOn", seed=7, instruction="Turn it on", steps=2, answer="40 %")
+    ended = replace(played, end=EndState(device=WebEnd(fulfilled=(told,))))
+    found = as_success_at(task, ended, _Says(), filter_noops=False)
+    assert found is not None
+    assert [step.observation.screenshot for step in found.steps] == [
+        step.observation.screenshot for step in played.steps[:3]
+    ]
+    assert found.steps[-1].decision.action == Finish(answer="40 %")
+    assert (found.ending, found.last, found.end.claim) == (Ending.FINISHED, None, Finish(answer="40 %"))
+    assert [step.reward for step in found.steps][-1] == 1.0
+    assert {step.observation.instruction for step in found.steps} == {"Turn it on"}
+    unseen = replace(ended, steps=ended.steps[:2], last=None)  # nobody looked after the second step
+    assert as_success_at(task, unseen, _Says(), filter_noops=False) is None
+    another = replace(task, setup=replace(setup, seed=8))
+    whole = as_success_at(another, ended, _Says(), filter_noops=False)
+    assert whole is not None
+    assert len(whole.steps) == len(played.steps)

@@ -15,8 +15,8 @@ import torch
 
 from distrl.bench.learning.methods import Arena, resolve
 from distrl.evaluation.evaluate import evaluate
+from distrl.lines import label_of
 from distrl.policies.base import Policy
-from distrl.policies.pointer.grammar import label_of
 from distrl.policies.pointer.words import read
 from distrl.pretraining.demonstrations import demonstrate
 from distrl.runtime.factory import make_evaluation

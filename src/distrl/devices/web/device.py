@@ -114,6 +114,7 @@ class WebDevice:
                 reward = await page.claim(self._present(), action) if isinstance(page, GymPage) else 0.0
                 return Performed(valid=True, changed=False, reward=reward)
             case Unparsed(raw=raw):
+                await self._look_back(changed=False)
                 return Performed(valid=False, changed=False, why=f"not an action: {raw[:80]!r}")
         tab = self._present()
         before, drawn, url, earned = self._elements, self._drawn(), tab.url, self._status.reward
@@ -121,9 +122,11 @@ class WebDevice:
         if why is None:
             why = await self._act(tab, action)
         if why:
+            await self._look_back(changed=False)
             return Performed(valid=False, changed=False, why=why)
         await self._look()
         changed = self._elements != before or self._drawn() != drawn or tab.url != url
+        await self._look_back(changed=changed)
         status = self._status
         return Performed(valid=True, changed=changed or status.done, done=status.done, reward=status.reward - earned)
 
@@ -237,6 +240,10 @@ class WebDevice:
             raise DeviceLost(f"the page on {self.name} says of itself what cannot be read: {error}") from None
         self._seen, self._status, self._fresh = seen, status, True
         self._elements = read_elements(seen)
+
+    async def _look_back(self, *, changed: bool) -> None:
+        if isinstance(self._page, GymPage):
+            await self._page.look_back(self._present(), self._elements, changed=changed)
 
     def _drawn(self) -> int:
         return self._seen.drawn if self._seen else 0

@@ -126,6 +126,14 @@ class Gym:
         told = await self._request(asked, ask, SETUP_S)
         return msgspec.json.decode(told, type=_Instruction).instruction
 
+    async def moment(
+        self, phone: str, ask: Ask, *, steps: int, lines: list[str], draws: int, seed: int, language: str
+    ) -> tuple[WebTask, ...]:
+        """Which training tasks a phone fulfils after so many steps, with these lines on its screen."""
+        asked = {"do": "moment", "phone": phone, "steps": steps, "lines": lines, "draws": draws, "seed": seed}
+        told = await self._request({**asked, "language": language}, ask, JUDGE_S)
+        return msgspec.json.decode(told, type=tuple[WebTask, ...])
+
     async def judge(self, phone: str, ask: Ask, *, answer: str, draws: int, seed: int, language: str) -> GymVerdict:
         """What MobileGym's judge says of a phone as it is; with `draws`, which other training tasks a failure fulfils."""
         asked = {"do": "judge", "phone": phone, "answer": answer, "draws": draws, "seed": seed, "language": language}

@@ -6,7 +6,7 @@ a script in the page that distrl drives, and to open that page anew.
 
     python gym_bridge.py FOLDER
 
-    in   {"do": "tasks" | "setup" | "judge" | "forget", "to": 1, ...}     out  {"to": 1, "answer": ...} or {"to": 1, "error": "..."}
+    in   {"do": "tasks" | "setup" | "moment" | "judge" | "forget", "to": 1, ...}     out  {"to": 1, "answer": ...} or {"to": 1, "error": "..."}
     out  {"ask": "evaluate" | "open", "for": 1, "number": 5, ...}         in   {"told": 5, "value": ...} or {"told": 5, "error": "..."}
 """
 
@@ -18,6 +18,7 @@ import os
 import random
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ LONGEST_LINE = 256 * 2**20
 READY_S, FILES_S, STATE_TRIES, POLL_S = 45.0, 5.0, 5, 0.1
 MOST_WORDS, MOST_NAMED = 160, 6
 MOST_FULFILLED = 4
+SHARED_PAIRS = 2
+"""Pairs of letters that a line has in common with a question, at least: a number alone answers too many."""
 SEES_READY = "Boolean(globalThis.__SIM__?.getState && globalThis.__OS__?.openApp)"
 SEES_FILES = "Boolean(globalThis.__SIM_FS__)"
 GET_STATE = """() => {
@@ -161,11 +164,21 @@ class Phone:
         return self._observation(state=await self.get_state(), route=await self.get_route())
 
 
+class Other:
+    """A training task that an episode of another one may fulfil on its way."""
+
+    def __init__(self, name: str, seed: int, task: Any) -> None:
+        self.name, self.seed, self.task = name, seed, task
+        self.instruction, self.asks = str(task.description), bool(getattr(task, "answer_fields", None))
+
+
 class Played:
     """One task under way on one phone."""
 
     def __init__(self, name: str, task: Any, first: Any, mode: str) -> None:
         self.name, self.task, self.first, self.mode = name, task, first, mode
+        self.others: list[Other] | None = None
+        """Training tasks that its moments are compared with; None: not drawn yet."""
 
 
 class Bridge:
@@ -188,6 +201,8 @@ class Bridge:
         self._broken: dict[str, str] = {}
         """Why the tasks of an app cannot be loaded, empty where they can: to try again with each of them would take minutes."""
         self._apps: dict[str, tuple[str, ...]] = {}
+        self._times: Counter[str] = Counter()
+        """How often a moment fulfilled each task: the rarest are told first."""
 
     # which tasks there are
 
@@ -255,6 +270,60 @@ class Bridge:
             told["fulfilled"] = await self._fulfilled(played, last, asked)
         return told
 
+    async def moment(self, ask: Ask, asked: dict[str, Any]) -> list[dict[str, Any]]:
+        """Training tasks of the same apps that the phone fulfils as it is, each once in an episode, the rarest first.
+
+        A question is answered with one of `lines`, which stand on the screen: with the one that has most in common with it.
+        """
+        played = self._played.get(asked["phone"])
+        if played is None:
+            raise RuntimeError("no task was set up on this phone")
+        if played.others is None:
+            played.others = list(self._drawn(played, asked))
+        last, found = await Phone(ask, self._observation).get_observation(), []
+        for other in list(played.others):
+            if other not in played.others:
+                continue  # another draw of it was found just now
+            with told_failure():
+                answer = await self._holds(other, played, last, asked["lines"])
+                if answer is not None:
+                    played.others = [one for one in played.others if one.name != other.name]
+                    self._times[other.name] += 1
+                    told = {"task": other.name, "seed": other.seed, "instruction": other.instruction}
+                    found.append({**told, "steps": asked["steps"], "answer": answer})
+        return sorted(found, key=lambda each: self._times[each["task"]])
+
+    def _drawn(self, played: Played, asked: dict[str, Any]) -> Iterator[Other]:
+        """This task itself, and draws of the others, without those that hold at the start already."""
+        yield Other(played.name, asked["seed"], played.task)
+        instructions = {str(played.task.description)}
+        for name in self._others(played):
+            for seed in range(asked["seed"], asked["seed"] + asked["draws"]):
+                with told_failure():
+                    other = Other(name, seed, self._fitted(name, seed, played, asked["language"]))
+                    if other.instruction not in instructions:
+                        instructions.add(other.instruction)
+                        yield other
+
+    async def _holds(self, other: Other, played: Played, last: Any, lines: list[str]) -> str | None:
+        """The answer with which a task is fulfilled, empty where it needs none; None: it is not."""
+        if other.asks and other.name != played.name:
+            return None  # a number on the screen answers some question of another task nearly always
+        answers = _fitting_lines(other.instruction, lines) if other.asks else [""]
+        for answer in answers:
+            if not self._reached(other.task, played.first, last, answer):
+                continue
+            if not other.asks and self._reached(other.task, played.first, played.first, answer):
+                return None
+            found = await self._verdict(other.task, played.first, last, answer, "text")
+            return answer if found.passed and not getattr(found, "judge_error", None) else None
+        return None
+
+    def _reached(self, task: Any, first: Any, last: Any, answer: str | None) -> bool:
+        """Whether its goals hold, before two whole states are compared for what else changed."""
+        checks = task.check_goals(self._judged(init_obs=first, last_obs=last, answer=answer or None))
+        return bool(checks) and all(check.get("passed") for check in checks)
+
     def forget(self, phone: str) -> None:
         """Keep nothing of what was played on a phone."""
         self._played.pop(phone, None)
@@ -293,10 +362,7 @@ class Bridge:
     ) -> dict[str, Any] | None:
         """A draw of another task, where this end fulfils it; whatever it lacks without its own set-up, it is none then."""
         with told_failure():
-            task = self._make(name, seed, asked["language"])
-            task._env_state = played.first.state
-            if task.sampler is not None:
-                task.params.update(task.sampler.sample(played.first.state, task=task).params)
+            task = self._fitted(name, seed, played, asked["language"])
             if not self._could(task, played, last, asked["answer"]):
                 return None
             answer, mode = asked["answer"], played.mode
@@ -307,12 +373,26 @@ class Bridge:
             return {**told, "conditions": len(ends[0].issues)}
         return None
 
+    def _fitted(self, name: str, seed: int, played: Played, language: str) -> Any:
+        """A draw of a task for the state that an episode began with."""
+        task = self._make(name, seed, language)
+        task._env_state = played.first.state
+        if task.sampler is not None:
+            task.params.update(task.sampler.sample(played.first.state, task=task).params)
+        return task
+
     def _could(self, task: Any, played: Played, last: Any, answer: str | None) -> bool:
         """Whether its goals hold, before two whole states are compared for what else changed."""
         if played.mode == "grounded" and getattr(task, "answer_fields", None):
             return bool(last.state.get("apps", {}).get("answer_sheet", {}).get("submitted"))
-        checks = task.check_goals(self._judged(init_obs=played.first, last_obs=last, answer=answer or None))
-        return all(check.get("passed") for check in checks or ())
+        return self._reached(task, played.first, last, answer)
+
+
+def _fitting_lines(instruction: str, lines: list[str]) -> list[str]:
+    """Lines that have something in common with what is asked, those with most of it first."""
+    pairs = {instruction[at : at + 2] for at in range(len(instruction) - 1)}
+    shared = {line: sum(line[at : at + 2] in pairs for at in range(len(line) - 1)) for line in lines}
+    return sorted((line for line in lines if shared[line] >= SHARED_PAIRS), key=lambda line: -shared[line])
 
 
 def is_named(name: str, names: list[str]) -> bool:
@@ -404,6 +484,8 @@ async def answer(bridge: Bridge, lines: Lines, asked: dict[str, Any]) -> Any:
             return bridge.tasks(asked["answers"], asked["names"], asked["leave_out"])
         case "setup":
             return await bridge.setup(ask, asked)
+        case "moment":
+            return await bridge.moment(ask, asked)
         case "judge":
             return await bridge.judge(ask, asked)
         case "forget":

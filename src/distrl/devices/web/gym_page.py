@@ -11,7 +11,8 @@ from distrl.devices.web.gym import Gym, GymVerdict, Question
 from distrl.devices.web.pages import READY_S, PhonePage
 from distrl.devices.web.tab import Tab, origin_of
 from distrl.errors import ConfigError
-from distrl.types import Action, Finish, TypeText, WebEnd, WebSetup
+from distrl.lines import lines_of
+from distrl.types import Action, Finish, TypeText, UiElement, WebEnd, WebSetup, WebTask
 
 
 class GymPage(PhonePage):
@@ -22,12 +23,13 @@ class GymPage(PhonePage):
         self._gym, self._phone = gym, phone
         self._setup: WebSetup | None = None
         self._verdict: GymVerdict | None = None
+        self._steps, self._moments = 0, ()  # type: int, tuple[WebTask, ...]
         self.instruction = ""
         """What the task asks for, with the parameters that its set-up drew."""
 
     async def start(self, tab: Tab, setup: WebSetup) -> None:
         """Open the page, and let the task's own class set the phone up."""
-        self._setup, self._verdict = setup, None
+        self._setup, self._verdict, self._steps, self._moments = setup, None, 0, ()
         if origin_of(tab.url) != origin_of(setup.url):
             await tab.go(setup.url)
         await self._check(tab)
@@ -41,6 +43,16 @@ class GymPage(PhonePage):
         if isinstance(action, TypeText) and self._names.type:
             return await self._input(tab, self._names.type, action.text, {"clear": True})
         return await super().perform(tab, action)
+
+    async def look_back(self, tab: Tab, elements: tuple[UiElement, ...], *, changed: bool) -> None:
+        """After each step of a training episode: which training tasks are fulfilled at this moment, for hindsight."""
+        assert self._setup is not None
+        setup, self._steps = self._setup, self._steps + 1
+        if setup.draws and changed:
+            self._moments += await self._gym.moment(
+                self._phone, partial(self._serve, tab, setup.url), steps=self._steps, lines=lines_of(elements),
+                draws=setup.draws, seed=setup.seed, language=setup.language,
+            )  # fmt: skip
 
     async def claim(self, tab: Tab, claim: Finish) -> float:
         """Have the task judged; 1 where the agent says that it is done, the goal is reached and nothing else has changed."""
@@ -58,11 +70,15 @@ class GymPage(PhonePage):
         """How the phone was left, with what the judge said where there was a claim."""
         verdict = self._verdict
         if verdict is None:
-            return WebEnd(url=url, title=title)
+            return WebEnd(url=url, title=title, fulfilled=self._moments)
         return WebEnd(
             url=url, title=title, reason=_reason(verdict), progress=verdict.progress, changes=verdict.changes,
-            fulfilled=verdict.fulfilled,
+            fulfilled=() if verdict.passed else self._fulfilled(verdict),
         )  # fmt: skip
+
+    def _fulfilled(self, verdict: GymVerdict) -> tuple[WebTask, ...]:
+        known = {(one.task, one.instruction) for one in self._moments}
+        return (*self._moments, *(one for one in verdict.fulfilled if (one.task, one.instruction) not in known))
 
     async def _serve(self, tab: Tab, url: str, question: Question) -> msgspec.Raw:
         """What a task asks of its phone: the page is opened anew, or a script evaluated in it."""

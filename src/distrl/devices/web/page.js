@@ -3,7 +3,7 @@
 (() => {
   if (Object.prototype.hasOwnProperty.call(window, "__distrl")) return;
   const POINTING = new Set(["click", "mousedown", "mouseup", "touchstart", "touchend", "pointerdown", "pointerup"]);
-  const LARGE = 0.3, MOST_TEXT = 200, MOST_WORDS = 400;
+  const LARGE = 0.3, MOST_TEXT = 200, MOST_WORDS = 400, MOST_PARTS = 40, MANY_PARTS = 4;
   const BUTTONS = new Set(["button", "submit", "reset", "image", "file", "color", "range"]);
   const PICKERS = new Set(["date", "time", "month", "datetime-local", "week"]);
   const TAPPED_ROLES = new Set(["button", "link", "tab", "checkbox", "radio", "menuitem", "menuitemradio", "menuitemcheckbox",
@@ -51,7 +51,7 @@
       const now = performance.now();
       if (now - began > settle_ms) return done(false);
       const loaded = document.readyState === "complete";
-      if ((drawn === 2 || now - began > 250) && loaded && now - changed_at >= quiet_ms && !moving()) return done(true);
+      if ((drawn === 2 || now - began > 250) && loaded && now - Math.max(changed_at, began) >= quiet_ms && !moving()) return done(true);
       setTimeout(look, 12);
     };
     look();
@@ -180,6 +180,13 @@
 
   const scrolls = (el, style) => /(auto|scroll)/.test(style.overflowY + style.overflowX)
     && (el.scrollHeight > el.clientHeight + 1 || el.scrollWidth > el.clientWidth + 1);
+  const leaves = (el, style, clipper) => {
+    // A dialog written inside a list lies over all of the screen: what cuts off the list does not cut it off.
+    if (style.position === "fixed") return true;
+    if (style.position !== "absolute" || !clipper) return style.position === "absolute";
+    const holder = el.offsetParent;
+    return !holder || (holder !== clipper && holder.contains(clipper));
+  };
   const active = () => {
     let found = document.activeElement;
     for (let root = found && root_of(found); root && root.activeElement; root = found && root_of(found)) found = root.activeElement;
@@ -196,8 +203,7 @@
     const add = (el, box, facts) => {
       const text = facts.text, label = label_of(el);
       const disabled = el.disabled === true || el.getAttribute("aria-disabled") === "true";
-      const style = facts.touched && el.getAttribute("class") || "";
-      for (let at = 0; at < style.length; at += 1) drawn = (drawn * 31 + style.charCodeAt(at)) | 0;
+      if (facts.touched) drawn = styled(el, drawn);
       const pressed = el.getAttribute("aria-checked") || el.getAttribute("aria-selected");
       const checked = "checked" in el && /^(checkbox|radio)$/.test(kind_of(el)) ? el.checked
         : el.tagName === "OPTION" ? el.selected : pressed === "true" ? true : pressed === "false" ? false : null;
@@ -211,15 +217,24 @@
         facts.touched && !disabled, facts.scrolls, checked, el === focused && is_field(el), !disabled]);
     };
 
-    const walk = (node, clip, held) => {
+    const styled = (el, hash) => {
+      // A row that is touched as a whole shows what it was set to on a part of it.
+      for (const part of [el, ...[...el.querySelectorAll("*")].slice(0, MOST_PARTS)]) {
+        const style = `${part.getAttribute("class") || ""} ${part.getAttribute("style") || ""}`;
+        for (let at = 0; at < style.length; at += 1) hash = (hash * 31 + style.charCodeAt(at)) | 0;
+      }
+      return hash;
+    };
+
+    const walk = (node, clip, held, clipper = null) => {
       if (found.length >= most || node.nodeType !== 1 || SKIPPED.has(node.tagName) || skipped.has(node)) return;
       const style = getComputedStyle(node);
       if (style.display === "none") return;
       const rect = node.tagName === "SLOT" || style.display === "contents" ? null : rectangle(node);
-      const box = rect && within(rect, /absolute|fixed/.test(style.position) ? screen : clip);
+      const bounds = leaves(node, style, clipper) ? screen : clip;
+      const box = rect && within(rect, bounds);
       const hides = rect && style.overflow !== "visible" && style.overflow !== "" && !is_root(node);
-      const leaves = style.position === "absolute" || style.position === "fixed";  // of what does not clip it, often
-      const inner = hides ? within(node.getBoundingClientRect(), leaves ? screen : clip) : clip;
+      const inner = hides ? within(node.getBoundingClientRect(), bounds) : bounds;
       if (hides && !inner) return;
       if (node.tagName === "IFRAME" || node.tagName === "FRAME") {
         if (box) frames.push({node, box, offset: node.getBoundingClientRect()});
@@ -247,13 +262,15 @@
         } else if (moves && is_visible(node, box)) {
           add(node, box, {text: "", touched: false, scrolls: true});
         }
-        if (delegates) within_touched = "parts";
+        if (delegates && count_parts(node) < MANY_PARTS) within_touched = "parts";
         if (node.tagName === "SELECT" && node.size <= 1 && !node.multiple) return;
       }
       const root = root_of(node);
-      for (const child of root ? root.childNodes : children(node)) walk(child, inner, within_touched);
+      for (const child of root ? root.childNodes : children(node)) walk(child, inner, within_touched, hides ? node : clipper);
     };
 
+    // A screen that listens as a whole and has many parts that listen by themselves is not touched at its texts.
+    const count_parts = (el) => [...el.querySelectorAll("*")].filter((each) => is_native(each) || listens(each)).length;
     const holds_parts = (el) => !is_native(el) && [...el.querySelectorAll("*")].slice(0, 60).some(
       (each) => is_native(each) || listens(each) || TAPPED_ROLES.has(role(each)));
     const text_of = (el) => {
@@ -283,6 +300,10 @@
       try { inner = frame.node.contentWindow && frame.node.contentDocument && frame.node.contentWindow.__distrl; } catch { inner = null; }
       if (!inner) { foreign += 1; continue; }
       for (const each of inner.look(most - found.length, "").elements) found.push(shifted(each, frame));
+    }
+    if (!found.length && !frames.length && document.body && document.body.childElementCount) {
+      // A page that is one picture, such as of a book: a person would touch its middle.
+      found.push([0, 0, innerWidth, innerHeight, "", "", "View", "", true, false, null, false, true]);
     }
     return {elements: found.filter(Boolean), foreign, width: innerWidth, height: innerHeight, title: words(document.title), changes, drawn};
   };

@@ -122,10 +122,10 @@ class MiniWobPage:
 class PhonePage:
     """A page that is a phone, by the functions that it offers."""
 
-    skip, keeps, mobile = "", True, True
+    keeps, mobile = True, True
 
     def __init__(self, names: PhonePageConfig, *, load_s: float) -> None:
-        self._names, self._load_s = names, load_s
+        self._names, self._load_s, self.skip = names, load_s, names.keyboard
         route = f"((at) => String(at && at.app !== undefined ? at.app : at ?? ''))({names.route}())"
         self.status = f"{{app: {route}.slice(0, 80)}}" if names.route else "null"
 
@@ -181,7 +181,7 @@ class PhonePage:
 
     async def _check(self, tab: Tab) -> None:
         """Wait for the functions that the page has to have: its scripts may offer them long after it was loaded."""
-        wanted = [name for name in msgspec.structs.astuple(self._names) if name]
+        wanted = [name for name in msgspec.structs.astuple(msgspec.structs.replace(self._names, keyboard="")) if name]
         ask = f"[{', '.join(_is_function(name) for name in wanted)}]"
         until_s = asyncio.get_running_loop().time() + self._load_s
         while not all(there := await tab.evaluate(ask, list[bool])):

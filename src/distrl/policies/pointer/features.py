@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrl.policies.pointer.grammar import KINDS, MAX_ELEMENTS, label_of, to_choice
+from distrl.lines import label_of
+from distrl.policies.pointer.grammar import KINDS, MAX_ELEMENTS, to_choice
 from distrl.policies.pointer.graph import TransitionGraph, View
 from distrl.policies.pointer.words import MAX_WORDS, ROWS, Word, read
 from distrl.types import Observation, Past, UiElement

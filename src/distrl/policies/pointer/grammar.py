@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distrl.lines import label_of, line_of
 from distrl.policies.pointer.words import find, span
 from distrl.types import (
     Action,
@@ -43,8 +44,8 @@ PLAIN: dict[str, Action] = {
 }
 
 
-def to_action(choice: Choice, observation: Observation, limit: int = MAX_ELEMENTS) -> Action:
-    """The gesture that a choice stands for on this screen."""
+def to_action(choice: Choice, observation: Observation, limit: int = MAX_ELEMENTS, *, lines: bool = False) -> Action:
+    """The gesture that a choice stands for on this screen; with `lines` an answer is the whole line of its element."""
     kind, first, last = KINDS[choice[0]], choice[1], choice[2]
     if kind in PLAIN:
         return PLAIN[kind]
@@ -54,12 +55,14 @@ def to_action(choice: Choice, observation: Observation, limit: int = MAX_ELEMENT
     if first >= len(elements):
         return Unparsed(f"{kind} on element {first} of {len(elements)}")
     x, y = elements[first].bounds.centre
-    return (
-        Tap(x, y) if kind == "tap" else LongPress(x, y) if kind == "hold" else Finish(answer=label_of(elements[first]))
-    )
+    if kind == "answer":
+        return Finish(answer=line_of(elements, first) if lines else label_of(elements[first]))
+    return Tap(x, y) if kind == "tap" else LongPress(x, y)
 
 
-def to_choice(action: Action, observation: Observation, limit: int = MAX_ELEMENTS) -> Choice | None:
+def to_choice(
+    action: Action, observation: Observation, limit: int = MAX_ELEMENTS, *, lines: bool = False
+) -> Choice | None:
     """The choice that stands for `action`; None where the grammar cannot express it."""
     match action:
         case Tap(x=x, y=y):
@@ -67,7 +70,7 @@ def to_choice(action: Action, observation: Observation, limit: int = MAX_ELEMENT
         case LongPress(x=x, y=y):
             return _pointing("hold", _at(observation, x, y, limit))
         case Finish(status="complete", answer=answer) if answer:
-            return _pointing("answer", _labelled(observation, answer, limit))
+            return _pointing("answer", _saying(observation.elements[:limit], answer, lines))
         case TypeText(text=text):
             found = find(observation.instruction, text)
             return (TYPE, *found) if found and found[1] - found[0] < LONGEST_SPAN else None
@@ -76,11 +79,6 @@ def to_choice(action: Action, observation: Observation, limit: int = MAX_ELEMENT
         case _:
             kind = next((name for name, plain in PLAIN.items() if plain == action), None)
             return (KINDS.index(kind), 0, 0) if kind else None
-
-
-def label_of(element: UiElement) -> str:
-    """What an element says."""
-    return element.text or element.description
 
 
 def _pointing(kind: str, element: int | None) -> Choice | None:
@@ -99,9 +97,10 @@ def _area(element: UiElement) -> float:
     return (element.bounds.right - element.bounds.left) * (element.bounds.bottom - element.bounds.top)
 
 
-def _labelled(observation: Observation, text: str, limit: int) -> int | None:
-    wanted = text.casefold()
-    return next((i for i, e in enumerate(observation.elements[:limit]) if label_of(e).casefold() == wanted), None)
+def _saying(elements: tuple[UiElement, ...], answer: str, lines: bool) -> int | None:
+    wanted = answer.casefold()
+    said = (line_of(elements, i) if lines else label_of(e) for i, e in enumerate(elements))
+    return next((i for i, text in enumerate(said) if text.casefold() == wanted), None)
 
 
 def direction(swipe: Swipe) -> str:

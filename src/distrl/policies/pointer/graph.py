@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrl.errors import StoreError
-from distrl.policies.pointer.grammar import label_of
+from distrl.lines import label_of
 from distrl.policies.pointer.words import UNSPACED, read
-from distrl.types import LongPress, Observation, Swipe, Tap, Trajectory, UiElement
+from distrl.types import LongPress, Observation, Swipe, Tap, Trajectory, TypeText, UiElement
 
 NUM_FEATURES = 5
 SIZE_BYTES, HEADER = 1 << 20, 16
@@ -44,10 +44,17 @@ NOWHERE, STAYS = -1, -2
 """Where an element leads that changes nothing, and one that changes something on the screen that it is on."""
 
 Node = str
+FIELD = "EditText"
 DOWN, TEXT = "\x1fdown", "\x1ftext"
 """Ends of nodes that are a swipe, and of those that cannot be tapped."""
 USED = 0.2
 """What remains of the weight of a term once a label that has it was touched."""
+UNKNOWN = 0.15
+"""Weight of a term that no label of an app has: it may be no name at all, or one of a screen that was never seen."""
+AGAIN = 0.6
+"""What remains of an element's worth for each time that it was touched in this episode."""
+NAMED = 0.35
+"""Relevance of what was touched, from which on it was what the instruction names."""
 SURE = 0.7
 """Relevance of a label that hardly stands there by chance: two rare terms and nothing else."""
 
@@ -107,8 +114,10 @@ class _Values(msgspec.Struct):
     """Terms of the instruction that some label of the app has."""
 
     def share(self, used: frozenset[str]) -> float:
-        """How much of what the instruction names in this app was touched or typed."""
-        named = sum(self.weights[term] for term in self.weights if term in self.known or term in used)
+        """How much of what the instruction names was touched or typed; what no label of the app has counts for less."""
+        named = sum(
+            weight * (1.0 if term in self.known or term in used else UNKNOWN) for term, weight in self.weights.items()
+        )
         return sum(weight for term, weight in self.weights.items() if term in used) / max(named, 1e-6)
 
 
@@ -159,7 +168,13 @@ class TransitionGraph:
         self._changed(self._held.stamp + 1)
 
     def _screen(self, seen: Observation) -> int:
-        nodes = [self._number(node_of(each, seen.app)) for each in seen.elements if each.clickable or label_of(each)]
+        """The number of a screen; what says something that was typed in this episode is none of the app's own words."""
+        typed = {past.target for past in seen.recent if isinstance(past.action, TypeText) and past.target}
+        nodes = [
+            self._number(node_of(each, seen.app))
+            for each in seen.elements
+            if (each.clickable or label_of(each)) and not any(text in each.text for text in typed)
+        ]
         key = (seen.app, frozenset(nodes))
         if (found := self._screens.get(key)) is None:
             found = self._screens[key] = len(self._held.screens)
@@ -273,19 +288,21 @@ class TransitionGraph:
         better = np.maximum(r * (1 - useless), v)
         inert = _inert(seen)
         better[inert > 0] = 0.0
+        again, top = _again(seen), max(float(better.max(initial=0.0)), 1e-6)
+        better *= again
         frontier = self._frontier(seen.app)
-        unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32)
+        unknown = np.array([frontier.get(node, 1.0) for node in nodes], np.float32) * again
         sure = min(1.0, best / SURE)
-        top = max(float(better.max(initial=0.0)), 1e-6)
         whole = self._values_of(seen.app, seen.instruction, frozenset())
-        past = [
-            min(1.0, _relevance(terms_of(each.target), whole.weights) / max(whole.best, 1e-6)) for each in seen.recent
-        ]
+        touched = [_relevance(terms_of(each.target), whole.weights) for each in seen.recent]
+        past = [min(1.0, each / max(whole.best, 1e-6)) for each in touched]
+        surest = max((each for each, was in zip(touched, seen.recent, strict=True) if was.changed), default=0.0)
+        settled = whole.share(used) * min(1.0, surest / NAMED)
         return View(
             np.stack([r, v, sure * better / top, unknown, inert], axis=1) if len(r) else np.zeros((0, NUM_FEATURES), np.float32),
             np.array(past, np.float32).reshape(-1, 1),
             np.array(
-                [r.max(initial=0.0), v.max(initial=0.0), down_value, whole.share(used)], np.float32
+                [r.max(initial=0.0), v.max(initial=0.0), down_value, settled], np.float32
             ),
         )  # fmt: skip
 
@@ -380,10 +397,16 @@ def _inert(seen: Observation) -> NDArray[np.float32]:
     )
 
 
+def _again(seen: Observation) -> NDArray[np.float32]:
+    """By element, less the more often it was touched in this episode: who touches it again and again goes round in circles."""
+    touched = Counter(past.target for past in seen.recent if isinstance(past.action, Tap | LongPress))
+    return np.array([AGAIN ** touched[label_of(each)] if label_of(each) else 1.0 for each in seen.elements], np.float32)
+
+
 def node_of(element: UiElement, app: str) -> Node:
     """What an element is told by: its label without numbers, or where it stands."""
     label = _DIGITS.sub("#", label_text(element))[:LONGEST_LABEL]
-    if not element.text:
+    if not element.text or element.class_name == FIELD:
         x, y = element.bounds.centre
         label += f"\x1f{element.class_name}{int(x * PLACES)},{int(y * PLACES)}"
     return f"{app}\x1e{label}" + ("" if element.clickable else TEXT)
@@ -395,8 +418,8 @@ def text_of_node(node: Node) -> str:
 
 
 def label_text(element: UiElement) -> str:
-    """All that an element says."""
-    return f"{element.text} {element.description}".strip()
+    """All that an element says; of a field what it is for, and not what was typed into it."""
+    return element.description if element.class_name == FIELD else f"{element.text} {element.description}".strip()
 
 
 @lru_cache(maxsize=65_536)

@@ -33,10 +33,14 @@ UNFITTING = -12.0
 
 CLAIMING = ("back", "done", "answer")
 """Kinds that make sense on every screen of a device whose tasks end with a claim."""
-FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 5.0)
-"""At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down, and of saying that it is done once all that the instruction names was touched."""
-FIRST_KINDS = {"done": -3.0, "answer": -3.0, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
+FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 12.0, 8.0, 4.0)
+"""At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down;
+of saying that it is done once what the instruction names was touched, against that where something relevant can still be tapped, and of
+an answer where something relevant stands that cannot."""
+FIRST_KINDS = {"done": -3.5, "answer": -3.5, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
 """Added to the logits of kinds with a transition graph: an episode that ends at once or turns back shows nothing."""
+TYPED = {"type": -4.0, "enter": 1.0}
+"""Added with a transition graph right after a text was typed."""
 QUOTED = 3.0
 """At the beginning, of a span that begins or ends where a quotation does."""
 
@@ -78,7 +82,9 @@ class PointerNetwork(nn.Module):
 
     is_down: Tensor
     is_done: Tensor
+    is_answer: Tensor
     first: Tensor
+    typed: Tensor
 
     def __init__(self, config: PointerConfig) -> None:
         super().__init__()
@@ -109,7 +115,9 @@ class PointerNetwork(nn.Module):
             kinds = {
                 "is_down": [float(kind == "down") for kind in KINDS],
                 "is_done": [float(kind in ("done", "answer")) for kind in KINDS],
+                "is_answer": [float(kind == "answer") for kind in KINDS],
                 "first": [FIRST_KINDS.get(kind, 0.0) for kind in KINDS],
+                "typed": [TYPED.get(kind, 0.0) for kind in KINDS],
             }
             for name, values in kinds.items():
                 self.register_buffer(name, torch.tensor(values), persistent=False)
@@ -181,12 +189,17 @@ class PointerNetwork(nn.Module):
 
     def _follow(self, element_BHE: Tensor, kind_BK: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """What the transition graph adds to the logits, so that a policy of random weights follows it."""
-        best, untried, said, down, settled = self.graph_weights
-        graph_BEG = batch.graph_BEG
+        best, untried, said, down, settled, left, shown = self.graph_weights
+        graph_BEG, clickable_BE = batch.graph_BEG, batch.element_features_BEF[..., 4] > 0
         tap_BE = best * graph_BEG[..., 2] + untried * graph_BEG[..., 3] + UNFITTING * graph_BEG[..., 4]
         added_BHE = torch.stack([tap_BE, torch.zeros_like(tap_BE), said * graph_BEG[..., 0]], dim=1)
-        down_BK, done_BK = batch.graph_BG[:, 2:3] * self.is_down, batch.graph_BG[:, 3:4] ** 2 * self.is_done
-        added_BK = down * down_BK + settled * done_BK + self.first
+        left_B1 = torch.where(clickable_BE, graph_BEG[..., 2], 0.0).max(1, keepdim=True).values
+        shown_B1 = torch.where(clickable_BE, 0.0, graph_BEG[..., 2]).max(1, keepdim=True).values
+        down_BK, done_B1 = batch.graph_BG[:, 2:3] * self.is_down, settled * batch.graph_BG[:, 3:4] - left * left_B1
+        latest_BP = batch.past_mask_BP & (batch.past_features_BPF[..., 2] == 0)
+        typed_B = (latest_BP & (batch.past_kind_BP == KINDS.index("type"))).any(1)
+        added_BK = down * down_BK + done_B1 * self.is_done + shown * shown_B1 * self.is_answer
+        added_BK = added_BK + self.first + typed_B[:, None] * self.typed
         return element_BHE + added_BHE, kind_BK + added_BK
 
     def _spans(self, words_BID: Tensor, batch: Batch) -> Tensor:

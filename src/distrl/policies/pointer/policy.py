@@ -80,14 +80,12 @@ class PointerPolicy:
         others = distribution.runners_up(choices)
         return [
             Decision(
-                action=to_action(choice, observation, self.config.max_elements),
+                action=self._act(choice, observation),
                 choice=choice,
                 logp=logp[i],
                 entropy=entropy[i],
                 value=values[i],
-                runners_up=as_runners_up(
-                    others[i], partial(to_action, observation=observation, limit=self.config.max_elements)
-                ),
+                runners_up=as_runners_up(others[i], partial(self._act, observation=observation)),
             )
             for i, (choice, observation) in enumerate(zip(choices, observations, strict=True))
         ]
@@ -112,7 +110,10 @@ class PointerPolicy:
 
     def imitate(self, observation: Observation, action: Action) -> tuple[int, ...] | None:
         """The choice that stands for `action`; None where the grammar cannot express it."""
-        return to_choice(action, observation, self.config.max_elements)
+        return to_choice(action, observation, self.config.max_elements, lines=self.config.answer_lines)
+
+    def _act(self, choice: Choice, observation: Observation) -> Action:
+        return to_action(choice, observation, self.config.max_elements, lines=self.config.answer_lines)
 
     def weights(self) -> dict[str, Tensor]:
         """The network's tensors by name, the transition graph among them."""

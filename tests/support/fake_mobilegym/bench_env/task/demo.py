@@ -116,3 +116,13 @@ class StaysOff(TurnOn):
     def check_goals(self, judged: JudgeInput) -> list[dict[str, Any]]:
         what = self.params["what"]
         return [{"field": what, "passed": judged.last_obs.state["apps"]["demo"][what] is False}]
+
+
+class ReadsName(Task):
+    templates, answer_fields = ["名字现在写的是谁？", "Whose name is there?"], [{"type": "text", "label": "name"}]
+
+    async def prepare(self, env: Any) -> None:
+        await env.set_state({"apps": {"demo": {"notes": ["milk", "the name is nobody"]}}})
+
+    def check_goals(self, judged: JudgeInput) -> list[dict[str, Any]]:
+        return [{"field": "answer", "passed": "nobody" in (judged.answer or "")}]

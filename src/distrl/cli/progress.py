@@ -235,7 +235,9 @@ def share(rate: Rate) -> str:
 
 
 def _rate(heartbeat: Heartbeat) -> str:
-    return f"{heartbeat.figures['success']:.0%} of {heartbeat.figures.get('n', 0):.0f}"
+    found = heartbeat.figures
+    unknown = f", {found['unknown']:.0f} without an outcome" if found.get("unknown") else ""
+    return f"{found['success']:.0%} of {found.get('n', 0):.0f}{unknown}"
 
 
 def _version(heartbeat: Heartbeat | None) -> str:

@@ -144,6 +144,8 @@ def test_the_held_out_figure_says_how_many_tasks_it_is_on() -> None:
     assert "held-out 65% of 60" in line(moment())
     assert figures(ROLES[-1].heartbeat) == "version 6: 65% of 60"
     assert "held-out" not in line(moment(ROLES[:-1]))
+    unjudged = role("evaluator", "its next turn", phase="waiting", version=6, success=0.0, n=60, unknown=59)
+    assert "held-out 0% of 60, 59 without an outcome" in line(moment([unjudged]))
 
 
 @pytest.mark.parametrize("name", ["learner", "worker-0"])

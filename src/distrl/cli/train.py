@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.runtime.session import RunSnapshot, Session
     from distrl.runtime.summary import Summary
     from distrl.transport.base import BudgetUsed
-    from distrl.types import SettingValue, Split
+    from distrl.types import SettingValue, Split, Task
 
 TAKES_CONFIG = True
 ASKS_TO_FINISH = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
@@ -212,10 +212,28 @@ def _check_tasks(config: Config) -> None:
                 expected="a suite whose tasks have a solution, or no demonstrations",
                 fix="--warm_start.demonstrations 0",
             )
+    _check_setup(task, config)
     if config.warm_start.demonstrations and config.tasks.suite not in plugins.BUILT_IN["suites"]:
         from distrl.pretraining.demonstrations import check_solutions
 
         check_solutions(config)
+
+
+def _check_setup(task: Task, config: Config) -> None:
+    """Raise where devices of a kind that comes along cannot play such a task."""
+    from distrl.config.load import worker_configs
+    from distrl.types import AndroidSetup, AppSetup, SimSetup, WebSetup
+
+    setups = {"sim": (SimSetup,), "android": (SimSetup, AndroidSetup), "web": (WebSetup, AppSetup)}
+    fit = [kind for kind, known in setups.items() if isinstance(task.setup, known)]
+    for kind in dict.fromkeys(own.devices.kind for own in (config, *worker_configs(config))):
+        if kind in setups and kind not in fit:
+            wanted = f"--devices.kind {fit[0]}" if fit else "--devices.kind with the import path of yours"
+            raise ConfigError(
+                f"devices.kind = {kind}, and tasks of {task.suite} are set up by {type(task.setup).__name__}",
+                expected="devices that such tasks are for",
+                fix=f"{wanted}, or another --tasks.suite",
+            )
 
 
 def check_model(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""What `distrl train` finds out before it makes a run folder: splits without tasks, and tasks that nobody can judge."""
+"""What `distrl train` finds out before it makes a run folder: splits without tasks, and tasks that nobody can judge or play."""
 
 from __future__ import annotations
 
@@ -49,4 +49,14 @@ def test_tasks_that_only_a_model_can_judge_are_refused_where_there_is_none(
 ) -> None:
     assert train(write_list(tmp_path, train=5, tune=2, test=3), tmp_path) == 2
     assert "judge.model" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("kind", ["sim", "web"])
+def test_tasks_of_other_devices_are_refused(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_list(tmp_path, train=5, tune=2, test=3)
+    assert train(path, tmp_path, "--devices.kind", kind, *MODEL) == 2
+    assert "try: --devices.kind android" in capsys.readouterr().err
+    assert main(["train", "--devices.kind", "web", "--run.root", str(tmp_path / "runs")]) == 2
+    assert "try: --devices.kind sim" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

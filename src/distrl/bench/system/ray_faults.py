@@ -126,7 +126,12 @@ def run(options: BenchOptions) -> RayFaultFigures:
     """Measure everything that `distrl bench ray_faults` reports."""
     count, started_s = QUICK_FAULTS if options.quick else FAULTS, time.monotonic()
     with ray_nodes(NODES) as cluster, small_disk() as (root, is_own):
-        settings = {**SETTINGS, **on_cluster(cluster), "run.root": str(root), "run.minutes": SPARE * count * EVERY_S / 60}
+        settings = {
+            **SETTINGS,
+            **on_cluster(cluster),
+            "run.root": str(root),
+            "run.minutes": SPARE * count * EVERY_S / 60,
+        }
         trial = Trial(cluster, root, settings, Random("ray faults"), can_fill=is_own)
         try:
             trial.play(count)

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import pytest
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder, take
+from distrl.telemetry.events import EventLog
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Bounds, Observation, Tap, UiElement
 from support.browser import Browser, Page, browser
@@ -248,6 +250,36 @@ def test_pages_follow_a_run_and_find_back_after_the_server_was_gone(chromium: Br
     finally:
         first.stop()
         lock.release()
+
+
+def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 30)
+    lock = take(run.lock("supervisor"), wait_s=1, what="it")
+    pages = {rest: chromium.page() for rest in ("/learning", "/health", "/settings", "/episodes/episode-000029/1")}
+    try:
+        with dashboard(tmp_path) as shown:
+            for rest, page in pages.items():
+                open_page(page, shown, run, rest)
+            runs = chromium.page()
+            runs.open(shown.url)
+            runs.until("/live/.test(document.querySelector('.runcard')?.innerText)")
+            with ExperienceStore(run.experience) as store:
+                store.add(msgspec.structs.replace(store.read("episode-000003"), id="later"))
+            log = EventLog(run.log("worker-0"))
+            log.write("notice", text="the phones are warm")
+            pages["/settings"].until("/31\\s+episodes/.test(document.querySelector('.figures').innerText)")
+            pages["/health"].until("/the phones are warm/.test(document.querySelector('.cols').innerText)")
+            pages["/health"].until("/the phones are warm/.test(document.querySelector('.log').innerText)")
+            pages["/episodes/episode-000029/1"].until("!!document.querySelector('.tools a[href$=later]')")
+            runs.until("/31 ep/.test(document.querySelector('.runcard').innerText)")
+            lock.release()
+            pages["/health"].until("/the run is over/.test(document.querySelector('.head').innerText)")
+            pages["/settings"].until("/stopped/.test(document.querySelector('.head').innerText)")
+            runs.until("/stopped/.test(document.querySelector('.runcard').innerText)")
+            assert [page.errors for page in (*pages.values(), runs)] == [[]] * 5
+    finally:
+        with suppress(ValueError):  # it is over already
+            lock.release()
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from distrl.bench.system.stored_run import write_stored_run
 from distrl.dashboard import prometheus
 from distrl.dashboard.app import make_app
 from distrl.dashboard.catalogue import VersionTimes
-from distrl.dashboard.figures import METRIC_CHARTS, charts_of
+from distrl.dashboard.figures import METRIC_CHARTS, MOST_LINES, charts_of
 from distrl.dashboard.health import health_of, lines_of, without_numbers
 from distrl.dashboard.run_list import OpenRun, RunList
 from distrl.dashboard.security import Access
@@ -184,3 +184,21 @@ def test_devices_in_quarantine_are_named_before_those_that_restart(tmp_path: Pat
         ("worker-0/phone-1", "restarting"),
     ]
     assert health.num_devices == 4
+
+
+def test_a_chart_of_very_many_roles_draws_some_and_says_how_many_there_are(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 8)
+    log = EventLog(run.metrics)
+    for number in range(50):
+        log.write("worker", role=f"worker-{number}", **{"worker/invalid/share": 0.1})
+    opened = OpenRun(run.path)
+    opened.refresh()
+    chart = next(chart for chart in charts_of(opened, "all") if chart.id == "invalid")
+    assert len(chart.lines) == MOST_LINES
+    assert f"the first {MOST_LINES} are drawn" in chart.says
+
+
+def test_devices_are_read_once_for_all_who_look_at_the_same_time(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 8)
+    fleet = OpenRun(run.path).fleet
+    assert fleet.tiles() is fleet.tiles()

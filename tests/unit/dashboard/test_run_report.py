@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import distrl
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.cli.compare import differences, facts
 from distrl.cli.main import main
+from distrl.dashboard.drawing import screen_svg
 from distrl.dashboard.report import write_report
 from distrl.dashboard.trace import trace_of
+from distrl.types import Observation
 from support.dashboards import write_hostile_run
 
 
@@ -35,6 +38,10 @@ class Reader(HTMLParser):
         self.tags.append(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
         assert not [name for name, _ in attrs if name.startswith("on")]
+        if tag in ("ol", "pre") or ("class", "scroll") in attrs:
+            assert {"tabindex", "aria-label"} <= {name for name, _ in attrs}, (
+                f"a {tag} that scrolls is out of reach of the keyboard"
+            )
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -63,6 +70,14 @@ def test_a_report_is_one_file_that_tells_the_figures_failures_and_settings(path:
         assert said in page.text, said
     failed = sum(not episode.verdict.success for episode in distrl.open_run(path).episodes())
     assert f"Of the newest 120 played episodes, {failed} were no success." in page.text
+
+
+def test_a_screen_has_a_shape_whatever_the_device_says_of_its_size() -> None:
+    for width_px, height_px in ((1, 10**12), (10**12, 1), (-3, 7), (0, 0), (1080, 2400)):
+        seen = Observation(instruction="", width_px=width_px, height_px=height_px)
+        found = re.search(r'viewBox="0 0 (\d+) (\d+)"', screen_svg(seen, None, b"", "a screen"))
+        assert found is not None
+        assert 30 <= int(found[2]) <= 750
 
 
 def test_a_report_of_hostile_text_is_text(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ UNFITTING = -12.0
 
 CLAIMING = ("back", "done", "answer")
 """Kinds that make sense on every screen of a device whose tasks end with a claim."""
-FIRST_WEIGHTS = (6.0, 2.0, 3.0, 3.0, 12.0, 8.0, 4.0)
+FIRST_WEIGHTS = (6.0, 2.0, 6.0, 3.0, 16.0, 8.0, 4.0)
 """At the beginning, of a tap on the best element by the graph, of one never tried, of the most relevant one as an answer, of a swipe down;
 of saying that it is done once what the instruction names was touched, against that where something relevant can still be tapped, and of
 an answer where something relevant stands that cannot."""
-FIRST_KINDS = {"done": -3.5, "answer": -3.5, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
+FIRST_KINDS = {"done": -4.5, "answer": -4.5, "back": -3.0, "down": -2.0, "up": -3.0, "enter": -1.0}
 """Added to the logits of kinds with a transition graph: an episode that ends at once or turns back shows nothing."""
 TYPED = {"type": -4.0, "enter": 1.0}
 """Added with a transition graph right after a text was typed."""

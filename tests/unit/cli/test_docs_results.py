@@ -303,10 +303,15 @@ def web() -> list[str]:
     after = [page["after"] for page in pages["tasks"].values()]
     assert (pages["num_tasks"], sum(page["n"] for page in pages["tasks"].values())) == (24, 480)
     assert (kills["episodes"], kills["finished"], kills["profiles_left"]) == (1000, 1000, 0)
+    gym = kept("mobilegym")
+    assert (gym["usable_tasks"], gym["train_tasks"], len(gym["left_out"])) == (126, 59, 134)
+    assert [(name, row["n"]) for name, row in gym["levels"].items()] == [("L1", 13), ("L2", 54)]
+    assert all(row["rise_low"] < 0.0 < row["rise_high"] for row in gym["levels"].values())  # no rise is claimed
     return [
         f"{100 * pages['mean_before']:.1f} → **{percent(pages['mean_after'])}**",
         f"{sum(share >= 0.95 for share in after)} · {sum(share == 0.0 for share in after)}",
         f"{kills['kills']} · {kills['cut_off']} · {kills['lost']} · {kills['processes_left']}",
+        " · ".join(f"{100 * row['before']:.1f} → {percent(row['after'])}" for row in gym["levels"].values()),
     ]
 
 

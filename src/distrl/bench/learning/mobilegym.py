@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from distrl.bench.base import BenchOptions
+from distrl.config.judging import MobileGymConfig
 from distrl.config.load import config_hash, load_config
 from distrl.devices.web.chromium import chromium_version
 from distrl.errors import RoleCrashed, UsageError
@@ -93,13 +94,20 @@ def run(options: BenchOptions) -> MobileGymFigures:
         before, after = (read_report(folders[0].evaluations / f"{name}.json") for name in ("before", "after"))
     return msgspec.structs.replace(
         figures(before, after, summary, suite),
-        left_out={**suite.left_out, **dict.fromkeys(config.tasks.mobilegym.leave_out, "left out by the file")},
+        left_out=left_out(suite.left_out, config.tasks.mobilegym),
         language=config.tasks.mobilegym.language,
         answers=config.tasks.mobilegym.answers,
         phones=config.devices.per_worker,
         chromium=version.rpartition(", ")[2],
         config_hash=config_hash(config),
     )
+
+
+def left_out(unloaded: dict[str, str], settings: MobileGymConfig) -> dict[str, str]:
+    """Why each task is left out; where the clone lies is nobody's affair."""
+    folder = str(Path(settings.folder).expanduser().absolute())
+    reasons = {name: why.replace(f"{folder}/", "") for name, why in unloaded.items()}
+    return {**reasons, **dict.fromkeys(settings.leave_out, "left out by the file")}
 
 
 def figures(before: Report, after: Report, summary: Summary, suite: MobileGymSuite) -> MobileGymFigures:

@@ -44,6 +44,14 @@ def test_every_level_stands_with_its_tasks_and_an_interval_of_its_rise() -> None
     assert (found.usable_tasks, found.train_tasks, found.version) == (8, 5, "0.1.0")
 
 
+def test_reasons_do_not_say_where_the_clone_lies() -> None:
+    settings = MobileGymConfig(url="http://127.0.0.1:1/", folder=str(FAKE), leave_out=("demo.Raises",))
+    found = mobilegym.left_out(MobileGymSuite(settings).left_out, settings)
+    assert set(found) == {"demo.Raises", "empty.NeedsData"}
+    assert "data-that-is-not-there.json" in found["empty.NeedsData"]
+    assert not any(str(FAKE) in why for why in found.values())
+
+
 def test_without_a_file_of_yours_it_says_which_one_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(mobilegym.VARIABLE, "/no/such/file.toml")
     with pytest.raises(UsageError, match="names no file") as caught:

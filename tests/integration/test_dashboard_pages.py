@@ -252,6 +252,23 @@ def test_pages_follow_a_run_and_find_back_after_the_server_was_gone(chromium: Br
         lock.release()
 
 
+def test_a_page_that_was_asked_for_while_the_server_was_gone_comes_by_itself(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 8)
+    first, page = Dashboard(tmp_path), chromium.page()
+    try:
+        open_page(page, first, run, "/learning")
+        page.until("performance.getEntriesByType('resource').some(one => one.name.endsWith('/settings.js'))")
+        first.stop()
+        page.run("document.querySelector('nav a[href$=settings]').click()")
+        page.until("/does not answer/.test(document.querySelector('main').innerText)")
+    finally:
+        first.stop()
+    with dashboard(tmp_path, port=first.port):
+        page.until(
+            "!document.querySelector('main .error') && /devices busy/.test(document.querySelector('main').innerText)"
+        )
+
+
 def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium: Browser, tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 30)
     lock = take(run.lock("supervisor"), wait_s=1, what="it")

@@ -428,7 +428,7 @@ def test_the_devices_of_many_workers_are_compared_by_their_mean(chromium: Browse
         page.open(f"{shown.url}/compare?a={runs[0].name}&b={runs[1].name}")
         panel = "[...document.querySelectorAll('.chart')].find(one => one.ariaLabel === 'Refused steps')"
         page.until(f"{panel}?.querySelectorAll('path.line').length === 2")
-        assert "A 20.0 %" in page.run(f"{panel}.innerText")
+        assert "A mean 20.0 %" in page.run(f"{panel}.innerText")
         page.open(f"{shown.url}/compare?a={runs[0].name}")
         page.until("/Tick two/.test(document.querySelector('.error')?.innerText)")
         assert page.errors == []

@@ -272,7 +272,8 @@ def test_a_page_that_was_asked_for_while_the_server_was_gone_comes_by_itself(chr
 def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium: Browser, tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 30)
     lock = take(run.lock("supervisor"), wait_s=1, what="it")
-    pages = {rest: chromium.page() for rest in ("/learning", "/health", "/settings", "/episodes/episode-000029/1")}
+    rests = ("/fleet", "/learning", "/health", "/settings", "/episodes/episode-000029/1")
+    pages = {rest: chromium.page() for rest in rests}
     try:
         with dashboard(tmp_path) as shown:
             for rest, page in pages.items():
@@ -291,9 +292,10 @@ def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium
             runs.until("/31 ep/.test(document.querySelector('.runcard').innerText)")
             lock.release()
             pages["/health"].until("/the run is over/.test(document.querySelector('.head').innerText)")
+            pages["/fleet"].until("/the run is over/.test(document.querySelector('.head').innerText)")
             pages["/settings"].until("/stopped/.test(document.querySelector('.head').innerText)")
             runs.until("/stopped/.test(document.querySelector('.runcard').innerText)")
-            assert [page.errors for page in (*pages.values(), runs)] == [[]] * 5
+            assert [page.errors for page in (*pages.values(), runs)] == [[]] * 6
     finally:
         with suppress(ValueError):  # it is over already
             lock.release()

@@ -252,10 +252,28 @@ def test_pages_follow_a_run_and_find_back_after_the_server_was_gone(chromium: Br
         lock.release()
 
 
+def test_a_page_that_was_asked_for_while_the_server_was_gone_comes_by_itself(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 8)
+    first, page = Dashboard(tmp_path), chromium.page()
+    try:
+        open_page(page, first, run, "/learning")
+        page.until("performance.getEntriesByType('resource').some(one => one.name.endsWith('/settings.js'))")
+        first.stop()
+        page.run("document.querySelector('nav a[href$=settings]').click()")
+        page.until("/does not answer/.test(document.querySelector('main').innerText)")
+    finally:
+        first.stop()
+    with dashboard(tmp_path, port=first.port):
+        page.until(
+            "!document.querySelector('main .error') && /devices busy/.test(document.querySelector('main').innerText)"
+        )
+
+
 def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium: Browser, tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 30)
     lock = take(run.lock("supervisor"), wait_s=1, what="it")
-    pages = {rest: chromium.page() for rest in ("/learning", "/health", "/settings", "/episodes/episode-000029/1")}
+    rests = ("/fleet", "/learning", "/health", "/settings", "/episodes/episode-000029/1")
+    pages = {rest: chromium.page() for rest in rests}
     try:
         with dashboard(tmp_path) as shown:
             for rest, page in pages.items():
@@ -274,9 +292,10 @@ def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium
             runs.until("/31 ep/.test(document.querySelector('.runcard').innerText)")
             lock.release()
             pages["/health"].until("/the run is over/.test(document.querySelector('.head').innerText)")
+            pages["/fleet"].until("/the run is over/.test(document.querySelector('.head').innerText)")
             pages["/settings"].until("/stopped/.test(document.querySelector('.head').innerText)")
             runs.until("/stopped/.test(document.querySelector('.runcard').innerText)")
-            assert [page.errors for page in (*pages.values(), runs)] == [[]] * 5
+            assert [page.errors for page in (*pages.values(), runs)] == [[]] * 6
     finally:
         with suppress(ValueError):  # it is over already
             lock.release()
@@ -411,7 +430,7 @@ def test_the_devices_of_many_workers_are_compared_by_their_mean(chromium: Browse
         page.open(f"{shown.url}/compare?a={runs[0].name}&b={runs[1].name}")
         panel = "[...document.querySelectorAll('.chart')].find(one => one.ariaLabel === 'Refused steps')"
         page.until(f"{panel}?.querySelectorAll('path.line').length === 2")
-        assert "A 20.0 %" in page.run(f"{panel}.innerText")
+        assert "A mean 20.0 %" in page.run(f"{panel}.innerText")
         page.open(f"{shown.url}/compare?a={runs[0].name}")
         page.until("/Tick two/.test(document.querySelector('.error')?.innerText)")
         assert page.errors == []

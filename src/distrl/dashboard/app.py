@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from distrl import __version__
 from distrl.config.load import dump_toml
+from distrl.config.schema import Config
 from distrl.dashboard import episode_page, figures, prometheus
 from distrl.dashboard.catalogue import EpisodeFilter
 from distrl.dashboard.fleet import Tile, changed
@@ -30,8 +31,14 @@ from distrl.dashboard.health import health_of, lines_of
 from distrl.dashboard.run_list import OpenRun, RunList
 from distrl.dashboard.security import Access, Guard
 from distrl.dashboard.teleoperation import Attempts
-from distrl.dashboard.teleoperation_routes import TeleoperationRoutes
+from distrl.dashboard.teleoperation_routes import Act, Begin, TeleoperationRoutes
 from distrl.errors import DistrlError, StoreError, UsageError, closest
+from distrl.evaluation.report import Report
+from distrl.runtime.summary import Summary
+from distrl.telemetry.heartbeat import Heartbeat
+from distrl.telemetry.live import DeviceViews
+from distrl.transport.base import BudgetUsed, IndexRow, StoreStats
+from distrl.types import Trajectory
 
 T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]
@@ -45,6 +52,21 @@ SWEEP_S = 30.0
 """Between two looks for attempts by hand that nobody uses any more."""
 DAMAGE = (DistrlError, OSError, ValueError, TypeError, LookupError, ArithmeticError)
 """What comes of files that are damaged, in a way that is known or in one that is not."""
+DECODED = (
+    Trajectory,
+    DeviceViews,
+    Summary,
+    Report,
+    Heartbeat,
+    BudgetUsed,
+    IndexRow,
+    StoreStats,
+    Config,
+    EpisodeFilter,
+    Begin,
+    Act,
+)
+"""Read while answering. Each is worked out by msgspec at its first use, which ends the process where two threads do so at once (seen with 0.22)."""
 MOST_ENTRIES = 200
 MOST_LETTERS = 4000
 """Of a query."""
@@ -52,6 +74,8 @@ MOST_LETTERS = 4000
 
 def make_app(place: Path, access: Access, attempts: Attempts | None = None) -> ASGIApp:
     """The dashboard of a folder of runs, or of one run, and of the attempts by hand that go on; None: there are none yet."""
+    for kind in DECODED:
+        msgspec.msgpack.Decoder(kind)
     listed = RunList(place)
     playing = attempts or Attempts(place.resolve().parent if listed.single else place)
     pages = _Pages(listed)

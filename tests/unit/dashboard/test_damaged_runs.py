@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from distrl.dashboard.report import write_report
 from distrl.dashboard.security import Access
 from distrl.dashboard.trace import trace_of
 from distrl.runtime.run_folder import RunFolder
+from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Trajectory
 from support.asgi import ask
 from support.dashboards import odd_numbers
@@ -124,3 +128,31 @@ def test_episodes_of_a_run_that_has_none_are_none(tmp_path: Path) -> None:
     shutil.rmtree(run.experience)
     found: list[Trajectory | None] = list(distrl.open_run(run.path).episodes_of(["a", "b"]))
     assert found == [None, None]
+
+
+LATE = """
+import json, sys
+from pathlib import Path
+import msgspec._utils
+from distrl.dashboard.app import make_app
+from distrl.dashboard.security import Access
+from support.asgi import ask
+
+stored = json.loads(sys.argv[2])
+app = make_app(Path(sys.argv[1]), Access())
+late, resolve = [], msgspec._utils._forward_ref
+msgspec._utils._forward_ref = lambda value: late.append(value) or resolve(value)
+for address in stored:
+    assert ask(app, address).status == 200, address
+print(json.dumps(late))
+"""
+
+
+def test_no_type_is_worked_out_while_several_threads_answer(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 4)
+    FileScreens(run.heartbeats, "worker-0").show(DeviceViews(time_s=1.0, devices=(DeviceView(device="a", role="worker-0", state="idle"),)))  # fmt: skip
+    addresses = ["/api/runs", *(f"/api/runs/{run.name}{page}" for page in ("", "/fleet", "/episodes?text=a", "/learning", "/health", "/episodes/episode-000002"))]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, str(tmp_path), json.dumps(addresses)], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == []

@@ -6,7 +6,8 @@ export async function get(address, signal) {
     answer = await fetch(address, { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("the dashboard's server does not answer; it may have been stopped. This page goes on by itself once it is back.");
+    const lost = new Error("the dashboard's server does not answer; it may have been stopped. This page goes on by itself once it is back.");
+    throw Object.assign(lost, { again: true });
   }
   const found = await answer.json().catch(() => ({ error: `answer ${answer.status}` }));
   if (!answer.ok) throw new Error(found.error || `answer ${answer.status}`);

@@ -4,6 +4,7 @@ import { follow, get, of, page } from "./api.js";
 import { h, link, put, count, tell } from "./dom.js";
 
 const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state");
+const AGAIN_MS = 3000;
 const PAGES = [["fleet", "Fleet"], ["episodes", "Episodes"], ["learning", "Learning"], ["health", "Health"], ["settings", "Run"]];
 const modules = {
   runs: () => import("./pages/runs.js"), compare: () => import("./pages/compare.js"), fleet: () => import("./pages/fleet.js"),
@@ -62,6 +63,7 @@ async function route({ scroll = true } = {}) {
 
 function fail(error, turn) {
   if (turn !== number) return;
+  if (error.again) setTimeout(() => { if (turn === number) route({ scroll: false }); }, AGAIN_MS);
   say_title("Error");
   put(main, h("section.panel.error", { role: "alert" }, h("header", {}, h("h1", {}, "This cannot be shown")),
     h("div.body.stack", {}, h("pre", {}, error.message), h("div", {}, h("button", { type: "button", onclick: () => route() }, "Try again"), " ", link("/", {}, "All runs")))));
@@ -178,5 +180,6 @@ addEventListener("keydown", (event) => {
   else shown?.key?.(event);
 });
 
-route();
+// All pages, while there is a server to have them from: a module that could not be loaded once is not asked for again.
+route().then(() => Object.values(modules).forEach((load) => load().catch(() => {})));
 export { get, of };

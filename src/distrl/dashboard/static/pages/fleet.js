@@ -6,7 +6,7 @@ import { draw, words } from "../screen.js";
 
 export async function show({ place, go, say_title }) {
   say_title("Fleet");
-  const run = place.run, tiles = new Map(), grid = h("div.tiles"), total = h("span.soft"), empty = h("p.empty", { hidden: true });
+  const run = place.run, tiles = new Map(), grid = h("div.tiles"), total = h("span.soft"), over = h("span.soft"), empty = h("p.empty", { hidden: true });
   const dialog = h("dialog.large", { "aria-label": "One device", onclose: () => { large = ""; } });
   let large = "", filter = "";
   const seen = new IntersectionObserver((entries) => {
@@ -126,9 +126,10 @@ export async function show({ place, go, say_title }) {
   const size = h("input", { type: "range", min: "96", max: "320", value: "168", "aria-label": "Size of the tiles", style: { width: "110px" }, oninput: () => { grid.style.setProperty("--tile", `${size.value}px`); for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } } });
   const first = await get(of(run, "/fleet"));
   return {
-    root: h("div", {}, h("div.head", {}, h("h1", {}, "Fleet"), total, h("div.tools", {}, search, size)), grid, empty, dialog),
+    root: h("div", {}, h("div.head", {}, h("h1", {}, "Fleet"), over, total, h("div.tools", {}, search, size)), grid, empty, dialog),
     ready: () => take(first),
     fleet: take,
+    pulse: (pulse) => tell(over, pulse.live ? "" : "the run is over: its devices as they were seen last"),
     painted: () => { for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } },
     close: () => { seen.disconnect(); if (dialog.open) dialog.close(); },
   };

@@ -10,7 +10,7 @@ const AGAIN_MS = 4000;
 export async function show({ place, say_title }) {
   say_title("Learning");
   const run = place.run, box = h("div.charts");
-  let by = new URLSearchParams(location.search).get("by") || "all", known = 0;
+  let by = new URLSearchParams(location.search).get("by") || "all", known = "";
   const buttons = h("div.segments", { role: "group", "aria-label": "Success by" }, GROUPS.map(([name, text]) => h("button", { type: "button", value: name, onclick: () => { by = name; history.replaceState(null, "", `?by=${by}`); load(); } }, text)));
   const paint = (found) => {
     for (const button of buttons.children) button.setAttribute("aria-pressed", String(button.value === by));
@@ -25,7 +25,7 @@ export async function show({ place, say_title }) {
   return {
     root: h("div", {}, h("div.head", {}, h("h1", {}, "Learning"), h("span.soft", {}, "time counts from the first metrics of the run; a chart is read with the mouse, or with the arrow keys once it has the focus")), box),
     pulse: (pulse) => {
-      const news = pulse.metrics_s + pulse.last_seq;
+      const news = `${pulse.metrics_s} ${pulse.last_seq} ${pulse.live}`;
       if (!known) { known = news; return; }
       if (news === known || box.contains(document.activeElement)) return;
       known = news;

@@ -1,6 +1,6 @@
 // One run: what it came to, how it was made, and how to go on with it.
 
-import { at_most, get, of } from "../api.js";
+import { every, get, of } from "../api.js";
 import { chart_panel } from "../chart.js";
 import { count, duration, h, interval, percent, put } from "../dom.js";
 
@@ -10,19 +10,16 @@ export async function show({ place, say_title }) {
   say_title("Run");
   const ask = () => Promise.all([get(of(place.run)), get(of(place.run, "/learning"))]);
   const [found, learning] = await ask(), top = h("div.stack");
-  const again = at_most(AGAIN_MS, async () => put(top, ...what_it_came_to(...(await ask()))));
-  let known = 0;
+  const load = async () => { if (!top.contains(document.activeElement)) put(top, ...what_it_came_to(...(await ask()))); };
+  let live = false;
+  const end = every(AGAIN_MS, () => (live ? load() : null));
   put(top, ...what_it_came_to(found, learning));
   return {
     root: h("div.stack", {}, top, h("div.cols", {},
       h("section.panel", {}, h("header", {}, h("h2", {}, "Settings")), h("div.body", {}, h("pre.code", { tabindex: "0", role: "region", "aria-label": "Settings" }, found.config))),
       h("section.panel", {}, h("header", {}, h("h2", {}, "Environment")), h("div.body", {}, h("pre.code", { tabindex: "0", role: "region", "aria-label": "Environment" }, found.environment))))),
-    pulse: (pulse) => {
-      const news = pulse.metrics_s + pulse.last_seq + Number(pulse.live);
-      if (known && news !== known && !top.contains(document.activeElement)) again.ask();
-      known = news;
-    },
-    close: again.end,
+    pulse: (pulse) => { const over = live && !pulse.live; live = pulse.live; if (over) load().catch(() => {}); },
+    close: end,
   };
 }
 

@@ -184,8 +184,9 @@ def as_success_at(task: Task, played: Trajectory, policy: Imitates, *, filter_no
 def _at_its_moment(task: Task, played: Trajectory) -> Trajectory | None:
     """`played` up to the moment that fulfilled `task`, and a claim then; itself where its end fulfils it, None where nothing was seen then."""
     end, setup = played.end.device, task.setup
-    told = end.fulfilled if isinstance(end, WebEnd) and isinstance(setup, WebSetup) else ()
-    found = next((one for one in told if (one.task, one.seed) == (setup.task, setup.seed) and one.steps), None)
+    if not isinstance(end, WebEnd) or not isinstance(setup, WebSetup):
+        return played
+    found = next((one for one in end.fulfilled if (one.task, one.seed) == (setup.task, setup.seed) and one.steps), None)
     if found is None:
         return played
     seen = [step.observation for step in played.steps] + ([played.last] if played.last else [])

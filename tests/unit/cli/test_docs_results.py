@@ -298,6 +298,17 @@ def models() -> list[str]:
     ]
 
 
+def speeds() -> list[str]:
+    pages = kept("web")
+    gym = pages["mobilegym"]
+    four = [" · ".join(f"{one['steps_per_s'][count]:.1f}" for count in "1248") for one in (pages, gym)]
+    return [
+        f"{four[0]} · {pages['selenium_steps_per_s']:.1f} ({pages['speedup_at_4']:.1f} ×)",
+        f"{four[1]} · {gym['own_steps_per_s']:.1f} ({gym['speedup_at_4']:.1f} ×)",
+        f"{gym['own_unpaused_steps_per_s']:.1f} ({gym['speedup_unpaused_at_4']:.1f} ×)",
+    ]
+
+
 def web() -> list[str]:
     pages, kills = kept("miniwob"), kept("web_kills")
     after = [page["after"] for page in pages["tasks"].values()]
@@ -311,6 +322,7 @@ def web() -> list[str]:
         f"{100 * pages['mean_before']:.1f} → **{percent(pages['mean_after'])}**",
         f"{sum(share >= 0.95 for share in after)} · {sum(share == 0.0 for share in after)}",
         f"{kills['kills']} · {kills['cut_off']} · {kills['lost']} · {kills['processes_left']}",
+        *speeds(),
         " · ".join(f"{100 * row['before']:.1f} → {percent(row['after'])}" for row in gym["levels"].values()),
     ]
 

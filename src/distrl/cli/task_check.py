@@ -20,7 +20,7 @@ from distrl.config.schema import Config
 from distrl.devices.base import Fleet, find_devices
 from distrl.errors import TaskError, UsageError, closest
 from distrl.evaluation.task_check import CheckedTask, CheckLimits, TaskCheck, check_tasks, first_of_each
-from distrl.tasks.base import SPLITS, Suite, find_suite
+from distrl.tasks.base import SPLITS, Suite, find_suite, refuse_unposable
 from distrl.tasks.judges import find_judge
 from distrl.transport.lease_files import phone_leases
 from distrl.types import Split
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Check, and exit with 1 where some task cannot be used."""
     config = _config_of(args)
     suite = find_suite(config.tasks)
+    refuse_unposable(suite)
     found = _check(args, config, suite)
     if args.write is not None:
         args.write.write_text(_as_toml(found), encoding="utf-8")

@@ -17,7 +17,7 @@ from distrl.cli import task_check
 from distrl.cli.main import console, print_json, whole_number
 from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.errors import DistrlError, TaskError, UsageError, closest, raised_as
-from distrl.tasks.base import SPLITS, Suite, suite, tasks_of
+from distrl.tasks.base import SPLITS, Suite, refuse_unposable, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import solve
 from distrl.tasks.sim.templates import SimSuite
@@ -128,6 +128,7 @@ def _list(args: argparse.Namespace) -> int:
     facts: dict[str, SuiteFacts] = {}
     overlap = 0
     for each in chosen.values():
+        refuse_unposable(each)
         tasks = {split: list(tasks_of(each, split)) for split in SPLITS}
         steps = {task.id: _oracle_steps(task) for task in tasks["test"]}
         facts[each.name] = _facts(tasks, steps)

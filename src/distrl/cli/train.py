@@ -190,10 +190,12 @@ def _check_tasks(config: Config) -> None:
     """Raise now, before anything is written, where there is nothing to play, nobody to judge it, or the oracle of own tasks fails."""
     from distrl import plugins
     from distrl.rollout.scheduler import Portion, TaskFeed
-    from distrl.tasks.base import RenamesTasks, find_suite
+    from distrl.tasks.base import RenamesTasks, find_suite, refuse_unposable
     from distrl.tasks.judges import AutoJudge, find_judge
 
     suite, judge = find_suite(config.tasks), find_judge(config.judge)
+    if config.tasks.suite not in plugins.BUILT_IN["suites"]:
+        refuse_unposable(suite)
     if config.tasks.rename_share and not isinstance(suite, RenamesTasks):
         raise ConfigError(
             f"tasks.rename_share = {config.tasks.rename_share:g}, and {suite.name} cannot rename its tasks",

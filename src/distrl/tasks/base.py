@@ -54,6 +54,20 @@ class RenamesTasks(Protocol):
         """The task under other names; itself where there are none that fit."""
 
 
+@runtime_checkable
+class ChecksTemplates(Protocol):
+    """A suite that can tell beforehand of templates without a task."""
+
+    def refuse_unposable(self) -> None:
+        """`TaskError` that names a template which no device can pose."""
+
+
+def refuse_unposable(suite: Suite) -> None:
+    """`TaskError` where the suite can tell that one of its templates has no task; before a listing, a check or a training."""
+    if isinstance(suite, ChecksTemplates):
+        suite.refuse_unposable()
+
+
 def find_suite(tasks: TasksConfig) -> Suite:
     """The suite that the configuration names; `ConfigError` or `TaskError` with the fix where there is none."""
     own = ("list", "android_world", "miniwob", "mobilegym", "webapps")

@@ -38,6 +38,14 @@ SCROLLED = LOST.replace('tap("section:sound"), ', "")
 CLOSED = GOOD.replace('open_app("settings")', 'open_app("setings")')
 BROKEN = GOOD.replace("t.given(", "t.gven(")
 SHORT = GOOD.replace(', tap(f"option:{melody}")', "")
+MISSED = GOOD.replace("t.want(PREFS", 't.want("settings.prefs"')
+NEVER = GOOD.replace(
+    "    t.say(",
+    """    from distrl.tasks.sim.templates import NoInstance
+
+    raise NoInstance("not today")
+    t.say(""",
+)
 TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
 
 
@@ -84,12 +92,14 @@ def test_an_id_that_is_shown_is_taken_back(module: str, capsys: pytest.CaptureFi
     [
         (LOST, "cannot find 'rington'"),
         (SCROLLED, "cannot find 'rington'"),
-        (CLOSED, "has not found 'setings'"),
+        (CLOSED, "no app is called 'setings'"),
+        (MISSED, "template ringtone of sounds: there is no table 'settings.prefs', in "),
+        (NEVER, "no phone can pose ringtone of sounds in the train split: not today"),
         (BROKEN, "template ringtone of sounds raised AttributeError: 'Draft' object has no attribute 'gven' in "),
         (SHORT, "fails: 1 of 1 conditions"),
     ],
     indirect=["module"],
-    ids=["lost", "scrolled", "closed", "broken", "short"],
+    ids=["lost", "scrolled", "closed", "missed", "never", "broken", "short"],
 )
 def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts(
     module: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ import msgspec
 
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.names import draw_number
+from distrl.devices.sim.schema import check_app, check_field, check_fields, check_screen, check_table
 from distrl.devices.sim.state import Record, Tables
 from distrl.devices.sim.world import content
 from distrl.errors import TaskError, raised_as
@@ -58,6 +59,7 @@ class Draft:
 
     def row(self, table: str, fits: Callable[[Record], bool] = lambda record: True) -> tuple[str, Record]:
         """Some record that the phone holds, with its id."""
+        check_table(table)
         found = [(id, record) for id, record in self.tables.get(table, {}).items() if fits(record)]
         if not found:
             raise NoInstance(f"this phone has no fitting record in {table}")
@@ -71,26 +73,32 @@ class Draft:
 
     def given(self, table: str, id: str, **fields: Value) -> None:
         """Make this so before the episode starts."""
+        check_fields(table, fields)
         self._setup.append(Put(table=table, id=id, fields=fields))
 
     def without(self, table: str, id: str) -> None:
         """Take this record away before the episode starts."""
+        check_table(table)
         self._setup.append(Put(table=table, id=id))
 
     def start_on(self, app: str, screen: str = "home", **args: str) -> None:
         """Begin on this screen instead of the home screen."""
+        check_screen(app, screen)
         self._start = Showing(app=app, screen=screen, args=args)
 
     def want(self, table: str, id: str = "", **fields: Value) -> None:
         """This record must hold these values at the end; without an id, a record that the agent made or changed."""
+        check_fields(table, fields)
         self._wants.append(Want(table=table, id=id, fields=fields))
 
     def want_gone(self, table: str, id: str) -> None:
         """This record must be gone at the end."""
+        check_table(table)
         self._wants.append(Want(table=table, id=id, absent=True))
 
     def want_showing(self, app: str, screen: str = "home", **args: str) -> None:
         """The episode must end on this screen."""
+        check_screen(app, screen)
         self._showing = Showing(app=app, screen=screen, args=args)
 
     def want_answer(self, text: str) -> None:
@@ -196,6 +204,26 @@ class SimSuite:
             fix="more wordings in t.say(...), or more things to say them about",
         )
 
+    def refuse_unposable(self) -> None:
+        """`TaskError` that names a template which no phone of a split can pose: `task` leaves its turns to others."""
+        for template in self.templates:
+            for split in SPLITS:
+                if self.sizes[split] and (split == "test" or not template.test_only):
+                    self._refuse_unposable(template, split)
+
+    def _refuse_unposable(self, template: Template, split: Split) -> None:
+        why = ""
+        for attempt in range(TRIES):
+            seed = seed_of(self.name, template.name, split, "posable", attempt)
+            why = self._refusal(template, Draft(SPLITS.index(split) * PHONES + seed % PHONES, seed, split))
+            if not why:
+                return
+        raise TaskError(
+            f"no phone can pose {template.name} of {self.name} in the {split} split: {why}",
+            expected=f"a fitting phone within {TRIES} draws",
+            fix="widen what the template looks for, or make it so by t.given(...)",
+        )
+
     def hindsight(self, *, max_oracle_steps: int, flip: float) -> Fitting:
         """Finds the training tasks of this suite that an episode fulfilled without being asked to."""
         from distrl.tasks.sim.hindsight import Hindsight  # which is made of templates
@@ -220,20 +248,27 @@ class SimSuite:
         return None
 
     def _fill(self, template: Template, draft: Draft) -> bool:
-        """Whether the phone of this draft can pose the template; `TaskError` names the line of one that raises."""
+        """Whether the phone of this draft can pose the template."""
+        return not self._refusal(template, draft)
+
+    def _refusal(self, template: Template, draft: Draft) -> str:
+        """Why the phone of this draft cannot pose the template, empty where it can; `TaskError` names the line of one that raises."""
+        where = f"template {template.name} of {self.name}"
 
         def refusal(error: BaseException) -> TaskError:
             return TaskError(
-                f"template {template.name} of {self.name} raised {in_short(error)} in {line_of(template.fill, error)}",
-                fix="mend that line",
+                f"{where} raised {in_short(error)} in {line_of(template.fill, error)}", fix="mend that line"
             )
 
         with raised_as(refusal):
             try:
                 template.fill(draft)
-            except NoInstance:
-                return False
-        return True
+            except NoInstance as error:
+                return str(error) or "NoInstance"
+            except TaskError as error:
+                seen = f"{where}: {error.seen}, in {line_of(template.fill, error)}"
+                raise TaskError(seen, expected=error.expected, fix=error.fix) from error
+        return ""
 
     def _refuse_twins(self) -> None:
         names = [template.name for template in self.templates]
@@ -262,6 +297,7 @@ def unused(t: Draft, pool: Iterable[str], taken: Iterable[Value]) -> str:
 
 def column(t: Draft, table: str, field: str) -> list[Value]:
     """What the phone's records hold in one field."""
+    check_field(table, field)
     return [record[field] for record in t.tables[table].values()]
 
 
@@ -277,6 +313,7 @@ def spoken_time(t: Draft, time: str) -> str:
 
 def open_app(name: str) -> Move:
     """Open the app with this name (not its title), from wherever the phone is."""
+    check_app(name)
     return Move(verb="open", target=name)
 
 

@@ -191,8 +191,68 @@ def test_a_row_fits_or_there_is_no_instance() -> None:
     assert id.startswith("l")
     with pytest.raises(NoInstance, match=r"no fitting record in notes\.note"):
         a_draft().row("notes.note", lambda record: False)
-    with pytest.raises(NoInstance):
-        a_draft().row("no such table")
+
+
+@pytest.mark.parametrize(
+    ("fill", "seen", "expected"),
+    [
+        (lambda t: t.row("messages.chat"), "no table 'messages.chat'", "one of messages."),
+        (
+            lambda t: t.want("messages.threads", "n1", pinned=True),
+            "no table 'messages.threads'",
+            "one of messages.thread",
+        ),
+        (
+            lambda t: t.given("messages.threads", "n1", muted=True),
+            "no table 'messages.threads'",
+            "one of messages.thread",
+        ),
+        (lambda t: t.without("notes.notes", "n1"), "no table 'notes.notes'", "one of notes.note"),
+        (lambda t: t.want_gone("notes.notes", "n1"), "no table 'notes.notes'", "one of notes.note"),
+        (lambda t: column(t, "notes.note", "titel"), "notes.note has no field 'titel'", "one of title"),
+        (lambda t: t.want("notes.note", "n1", pined=True), "notes.note has no field 'pined'", "one of pinned"),
+        (
+            lambda t: t.given("messages.thread", "n1", muetd=True),
+            "messages.thread has no field 'muetd'",
+            "one of muted",
+        ),
+        (lambda t: t.want("notes.note", "n1", pinned="yes"), "notes.note: pinned = 'yes' is of type str", "bool"),
+        (lambda t: t.want("clock.timer", "timer", minutes=True), "minutes = True is of type bool", "int"),
+        (lambda t: t.route(open_app("message")), "no app is called 'message'", "one of messages"),
+        (lambda t: t.start_on("notes", "nota"), "notes has no screen 'nota'", "one of note"),
+        (lambda t: t.want_showing("note"), "no app is called 'note'", "one of notes"),
+    ],
+)
+def test_a_name_that_no_phone_knows_is_refused_at_once_with_template_and_line(fill, seen: str, expected: str) -> None:
+    fill.__name__ = "chat_pin"
+    with pytest.raises(TaskError) as caught:
+        a_suite(fill, counting("count")).task("train", 0)
+    assert caught.value.seen.startswith("template chat-pin of small: ")
+    assert seen in caught.value.seen
+    assert "test_templates.py:" in caught.value.seen
+    assert caught.value.expected.startswith(expected)
+
+
+def test_a_whole_number_fits_a_field_of_numbers() -> None:
+    a_draft().want("kiosko.product", "p1", rating=4)
+
+
+def test_a_template_that_no_phone_can_pose_is_named() -> None:
+    def chat_pin(t: Draft) -> None:
+        t.row("messages.thread", lambda record: record["pinned"] == "yes")
+
+    a_suite(counting("count")).refuse_unposable()
+    with pytest.raises(
+        TaskError, match=r"no phone can pose chat-pin of small in the train split: .* in messages\.thread"
+    ):
+        a_suite(counting("count"), chat_pin).refuse_unposable()
+    with pytest.raises(TaskError, match="in the test split"):
+        a_suite(counting("count"), test_only=(chat_pin,)).refuse_unposable()
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_phones_can_pose_every_template_of_the_built_in_suites(name: str) -> None:
+    SUITES[name].refuse_unposable()
 
 
 def test_one_of_several_wordings_is_drawn() -> None:

@@ -137,6 +137,7 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
             seen = f"render_mode {render_mode!r} is unknown"
             raise UsageError(seen, expected='None or "rgb_array"', fix='render_mode="rgb_array"')
         meant = _resolve(name, perturbations, config)
+        self._found_as = meant.tasks.suite
         self.suite, self.render_mode, self._seed = find_suite(meant.tasks), render_mode, seed
         fleet = Fleet(owner="env", count=1, seed=0, purpose="evaluation")
         self._device, *_ = find_devices(meant.devices, fleet)
@@ -214,14 +215,15 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         task = options.get("task")
         if isinstance(task, str):
             named = task.partition("/")[0]
-            return find_task(self.suite if named == self.suite.name else suite(named), task)
+            own = named in (self.suite.name, self._found_as)
+            return find_task(self.suite if own else suite(named), task, self._found_as if own else named)
         if isinstance(task, Task):
             return task
         if task is not None:
             raise UsageError(
                 f"task = {task!r:.100} is no task",
                 expected="an id or a Task of distrl.types",
-                fix=f'env.reset(options={{"task": "{self.suite.name}/test/00000"}})',
+                fix=f'env.reset(options={{"task": "{self._found_as}/test/00000"}})',
             )
         return self._draw(options.get("split", "train"))
 

@@ -82,7 +82,6 @@ def play_verbosely(
     episode = SteppedEpisode(device, task, history=HISTORY)
     _forget_screens(out)
     _save_screen(episode, out)
-    print(f"{task.id} ({task.template}): {task.instruction}")
     while not episode.over:
         seen = episode.observe()
         _print_screen(episode.num_steps, seen.elements, with_ids=with_ids)

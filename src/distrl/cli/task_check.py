@@ -93,7 +93,7 @@ def _check(args: argparse.Namespace, config: Config, suite: Suite) -> TaskCheck:
     splits: tuple[Split, ...] = SPLITS if args.split is None else (args.split,)
     tasks = list(first_of_each(suite, splits))[: args.limit]
     if not tasks:
-        raise UsageError(f"{suite.name} has no tasks to check", fix=f"distrl tasks list --suite {suite.name}")
+        raise UsageError(f"{suite.name} has no tasks to check", fix=f"distrl tasks list --suite {args.suite}")
     fleet = Fleet(
         owner=f"check-{os.getpid()}", count=min(args.devices, len(tasks)), seed=config.run.seed, purpose="evaluation"
     )

@@ -17,7 +17,7 @@ from distrl.cli import task_check
 from distrl.cli.main import console, print_json, whole_number
 from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.errors import DistrlError, TaskError, UsageError, closest, raised_as
-from distrl.tasks.base import SPLITS, Suite, refuse_unposable, suite, tasks_of
+from distrl.tasks.base import SPLITS, Suite, id_under, refuse_unposable, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
 from distrl.tasks.sim.oracle import solve
 from distrl.tasks.sim.templates import SimSuite
@@ -127,10 +127,10 @@ def _list(args: argparse.Namespace) -> int:
     chosen, broken = ({args.suite: suite(args.suite)}, {}) if args.suite is not None else _usable_suites()
     facts: dict[str, SuiteFacts] = {}
     overlap = 0
-    for each in chosen.values():
+    for name, each in chosen.items():
         refuse_unposable(each)
         tasks = {split: list(tasks_of(each, split)) for split in SPLITS}
-        steps = {task.id: _oracle_steps(task) for task in tasks["test"]}
+        steps = {task.id: _oracle_steps(task, name) for task in tasks["test"]}
         facts[each.name] = _facts(tasks, steps)
         overlap += count_overlap(task for split in SPLITS for task in tasks[split])
         if not args.json:
@@ -155,7 +155,8 @@ def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
             made = suite(name)
             if name not in plugins.BUILT_IN["suites"]:
                 with raised_as(lambda error: TaskError(str(error) or type(error).__name__)):
-                    deque((_oracle_steps(task) for split in SPLITS for task in tasks_of(made, split)), maxlen=0)
+                    refuse_unposable(made)
+                    deque((_oracle_steps(task, name) for split in SPLITS for task in tasks_of(made, split)), maxlen=0)
         except DistrlError as error:  # it costs its own suite alone
             if name in plugins.BUILT_IN["suites"] and name not in OF_PACKAGES:
                 raise
@@ -165,9 +166,9 @@ def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
     return found, broken
 
 
-def _oracle_steps(task: Task) -> int:
+def _oracle_steps(task: Task, found_as: str) -> int:
     """Steps that the oracle takes over a task, its claim included; 0 where nobody knows a solution."""
-    return len(solve(task).actions) if task.solution else 0
+    return len(solve(task, found_as).actions) if task.solution else 0
 
 
 def _facts(tasks: dict[Split, list[Task]], steps: dict[str, int]) -> SuiteFacts:
@@ -222,9 +223,7 @@ def _show(args: argparse.Namespace) -> int:
         print_json({"tasks": [task for _, task in tasks]})
         return 0
     for name, task in tasks:
-        print(
-            f"{name}/{task.id.removeprefix(f'{task.suite}/')}"
-        )  # as this verb takes it, whatever the suite calls itself
+        print(id_under(task, name))
         _print_task(task)
     return 0
 
@@ -243,8 +242,7 @@ def find_task(id: str) -> Task:
             expected="a task of it, SUITE/SPLIT/NUMBER",
             fix=f"`distrl tasks show {id}` names some",
         )
-    found = suite(name)
-    return find_in_suite(found, f"{found.name}/{id.removeprefix(f'{name}/')}" if id.startswith(f"{name}/") else id)
+    return find_in_suite(suite(name), id, name)
 
 
 def _examples(name: str) -> list[tuple[str, Task]]:
@@ -329,25 +327,26 @@ def _leg(move: Move) -> str:
 def _try(args: argparse.Namespace) -> int:
     from distrl.cli.episode import choose_agent, play_verbosely
 
-    task = find_task(args.id)
+    task, id = find_task(args.id), id_under(find_task(args.id), _suite_name(args.id))
     if not isinstance(task.setup, SimSetup):
         raise TaskError(
-            f"{task.id} is no task of simulated phones, which `tasks try` plays on",
+            f"{id} is no task of simulated phones, which `tasks try` plays on",
             expected="a task of a suite of simulated phones",
             fix=f"distrl tasks show {args.id}",
         )
     if args.browser:
-        return _try_in_browser(task, args)
+        return _try_in_browser(task, id, args)
     out = args.out or Path("runs/try") / task.id.replace("/", "-")
     agent = choose_agent(args.agent, task, args.agent_seed)
     perturbations = PerturbationConfig() if args.perturbed else NO_PERTURBATIONS
-    tried = play_verbosely(task, agent, perturbations, out, with_ids=args.ids)
+    print(f"{id} ({task.template}): {task.instruction}")
+    tried = msgspec.structs.replace(play_verbosely(task, agent, perturbations, out, with_ids=args.ids), task=id)
     if args.json:
         print_json(tried)
     return 1 if args.agent == "oracle" and not tried.verdict.success else 0
 
 
-def _try_in_browser(task: Task, args: argparse.Namespace) -> int:
+def _try_in_browser(task: Task, id: str, args: argparse.Namespace) -> int:
     """A page on which a person plays the task; kept demonstrations become a run in `runs`."""
     from distrl.cli.extras import need_view_packages
 
@@ -373,7 +372,7 @@ def _try_in_browser(task: Task, args: argparse.Namespace) -> int:
         if args.json:
             print_json({"url": url, "port": address.port})
         else:
-            print(f"{task.id} ({task.template}): {task.instruction}\nplay it at {url}   (Ctrl-C ends it)", flush=True)
+            print(f"{id} ({task.template}): {task.instruction}\nplay it at {url}   (Ctrl-C ends it)", flush=True)
             open_browser(url)
 
     serve(RUNS, access, listening, ready=ready, attempts=attempts)

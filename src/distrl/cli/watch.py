@@ -101,11 +101,11 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _suite_of(task: str | None) -> str | None:
-    """The built-in suite in the id of a task."""
+    """The suite in the id of a task, where it is one that is found by name or import path, and not by a run alone."""
     from distrl import plugins
 
-    name = (task or "").partition("/")[0]
-    return name if name in plugins.names("suites") else None
+    name, slash, _ = (task or "").partition("/")
+    return name if name in plugins.names("suites") or (slash and ":" in name) else None
 
 
 def _tasks(source: Source, args: argparse.Namespace) -> list[Task]:
@@ -124,6 +124,7 @@ def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: ar
     from distrl.evaluation.playback import play
     from distrl.policies.base import notices_of
     from distrl.runtime.playing import load, make_player
+    from distrl.tasks.base import id_under
 
     loaded = load(source)
     for text in notices_of(loaded.policy):
@@ -133,11 +134,12 @@ def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: ar
     print(f"version {loaded.version} of {source.name}")
     watched = []
     for number, task in enumerate(tasks):
-        print(printable(f"\n{task.id} ({task.template}): {task.instruction}"))
+        id = id_under(task, source.config.tasks.suite)
+        print(printable(f"\n{id} ({task.template}): {task.instruction}"))
         playback = play(player, task, _tell)
         _print_end(playback)
         files = _write(playback, outputs, number if len(tasks) > 1 else None)
-        watched.append(_summary(playback, files))
+        watched.append(_summary(playback, id, files))
     return watched
 
 
@@ -239,12 +241,12 @@ def _save(file: Path, data: bytes) -> None:
         raise StoreError(f"cannot write {file}: {error.strerror}", fix="name a file that you may write") from None
 
 
-def _summary(playback: Playback, files: dict[str, Path]) -> Watched:
+def _summary(playback: Playback, id: str, files: dict[str, Path]) -> Watched:
     from distrl.evaluation.film import in_words
 
     trajectory = playback.trajectory
     return Watched(
-        task=trajectory.task.id,
+        task=id,
         instruction=trajectory.task.instruction,
         ending=trajectory.ending.value,
         verdict=trajectory.verdict,

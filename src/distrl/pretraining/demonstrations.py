@@ -69,7 +69,7 @@ def check_solutions(config: Config) -> None:
     """Raise where the oracle cannot demonstrate a template: its first task is played for each."""
     first = {task.template: task for task in reversed(demonstration_tasks(config))}
     for task in first.values():
-        solve(task)
+        solve(task, config.tasks.suite)
 
 
 def demonstrate(

@@ -103,9 +103,8 @@ def choose_task(config: Config, task: str | None, *, split: Split = "test", numb
     suite = find_suite(config.tasks)
     check_split(split)
     if task is not None:
-        check_text("task", task, example=f"{suite.name}/test/0")
-        # Of a suite that is named by an import path, the id begins with its own name.
-        return find_task(suite, task if "/" in task else f"{suite.name}/{split}/{task}")
+        check_text("task", task, example=f"{config.tasks.suite}/test/0")
+        return find_task(suite, task if "/" in task else f"{split}/{task}", config.tasks.suite)
     size = suite.size(split)
     if not size:
         raise TaskError(f"{suite.name} has no {split} tasks", fix="--split train")

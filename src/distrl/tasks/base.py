@@ -107,23 +107,31 @@ def held_out(tasks: TasksConfig, count: int, split: Split = "test") -> list[Task
     return chosen
 
 
-def find_task(suite: Suite, id: str) -> Task:
-    """The task with this id (`suite/split/number`)."""
-    split, _, number = id.removeprefix(f"{suite.name}/").partition("/")
+def find_task(suite: Suite, id: str, found_as: str = "") -> Task:
+    """The task with this id, `suite/split/number`; the suite by its own name or by the one that it was found as."""
+    name = found_as or suite.name
+    prefix = next((prefix for prefix in (f"{name}/", f"{suite.name}/") if id.startswith(prefix)), "")
+    split, _, number = id.removeprefix(prefix).partition("/")
     if split not in SPLITS or not number.isdecimal():
         raise TaskError(
             f"no task is called {id!r}",
-            expected=f"{suite.name}/test/0 and the like",
-            fix=f"distrl tasks list --suite {suite.name}",
+            expected=f"{name}/test/0 and the like",
+            fix=f"distrl tasks list --suite {name}",
         )
+    check_index(suite, split, int(number), name)
     return suite.task(split, int(number))
 
 
-def check_index(suite: Suite, split: Split, index: int) -> None:
+def id_under(task: Task, found_as: str) -> str:
+    """The task's id as every verb takes it: with the name that its suite was found as, such as an import path."""
+    return f"{found_as}/{task.id.removeprefix(f'{task.suite}/')}"
+
+
+def check_index(suite: Suite, split: Split, index: int, found_as: str = "") -> None:
     """`TaskError` where a split has no task of this number."""
     size = suite.size(split)
     if not 0 <= index < size:
-        fix = f"distrl tasks show {suite.name}/{split}/{size - 1:05d}" if size else "another split"
+        fix = f"distrl tasks show {found_as or suite.name}/{split}/{size - 1:05d}" if size else "another split"
         raise TaskError(f"{suite.name} has no {split} task {index}", expected=f"0 to {size - 1}", fix=fix)
 
 

@@ -205,7 +205,7 @@ def test_broken_suites_of_other_packages_are_listed_in_one_line_each_and_break_n
     monkeypatch.setattr(
         plugins, "BUILT_IN", {**plugins.BUILT_IN, "suites": {"small": "distrl.tasks.sim.suites:sim_touch"}}
     )
-    monkeypatch.setattr(tasks, "_oracle_steps", lambda task: 1)
+    monkeypatch.setattr(tasks, "_oracle_steps", lambda task, found_as: 1)
     assert main(["tasks", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert any(line.startswith("sim-touch: ") for line in listed)

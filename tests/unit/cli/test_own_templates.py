@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from distrl.cli.main import main
+from distrl.cli.watch import _suite_of
+from distrl.errors import TaskError
+from distrl.runtime.source import TaskChoice, choose_task, find_source
+from support.trained import small_run
 
 GOOD = """
 from distrl.devices.sim.apps.settings import CHOICES, PREFS
@@ -83,8 +88,30 @@ def test_an_id_that_is_shown_is_taken_back(module: str, capsys: pytest.CaptureFi
     assert id == f"{module}:sounds/test/00001"
     assert main(["tasks", "show", id]) == 0
     assert capsys.readouterr().out == shown
+    assert main(["tasks", "try", id, "--json"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"{id} (ringtone): ")
+    assert json.loads(told[-1])["task"] == id
+    for wrong in (f"{module}:sounds/test/2", f"{module}:sounds/test/x"):
+        assert main(["tasks", "show", wrong]) == 2
+        hint = capsys.readouterr().err.splitlines()[-1].removeprefix("try: distrl ")
+        assert main(hint.split()) == 0
+        capsys.readouterr()
     assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 0
     assert "sounds: 6 train, 1 tune, 2 test tasks; oracle median 5 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", [GOOD], indirect=True)
+def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name(module: str, tmp_path: Path) -> None:
+    path = f"{module}:sounds"
+    run = small_run(tmp_path / "runs", tasks__suite=path)
+    for id in (f"{path}/test/1", "sounds/test/1", "test/1", "1"):
+        source = find_source(run.path, TaskChoice(suite=_suite_of(id)), trust_code=True)
+        assert choose_task(source.config, id).id == "sounds/test/00001"
+    with pytest.raises(TaskError) as caught:
+        choose_task(source.config, "sound/test/1")
+    assert caught.value.expected == f"{path}/test/0 and the like"
+    assert caught.value.fix == f"distrl tasks list --suite {path}"
 
 
 @pytest.mark.parametrize(
@@ -109,5 +136,6 @@ def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts
         said = capsys.readouterr().err
         assert why in said
         assert "sounds" in said
+        assert "fails: " not in said or f"`distrl tasks try {module}:sounds/" in said
         assert len(said.splitlines()) <= 15
         assert not (tmp_path / "runs").exists()

@@ -12,6 +12,7 @@ from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.state import PhoneState, end_state
 from distrl.devices.sim.world import start_state
 from distrl.errors import TaskError
+from distrl.tasks.base import id_under
 from distrl.tasks.sim.judge import judge
 from distrl.types import (
     Action,
@@ -163,8 +164,11 @@ def play_oracle(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS
     return play(task, Oracle(task).act, perturbations, max_steps=MOST_STEPS)
 
 
-def solve(task: Task) -> Played:
-    """The oracle's episode on a phone without perturbations; `TaskError` where its route does not lead to success."""
+def solve(task: Task, found_as: str = "") -> Played:
+    """The oracle's episode on a phone without perturbations; `TaskError` where its route does not lead to success.
+
+    The error names the task after what its suite was found as, where that is told.
+    """
     oracle = Oracle(task)
     played = play(task, oracle.act, max_steps=MOST_STEPS)
     if not played.verdict.success:
@@ -173,6 +177,6 @@ def solve(task: Task) -> Played:
         raise TaskError(
             f"the oracle of {task.id} ({task.template}) fails: {looks_for}{why}",
             expected="a route that ends in what the task wants",
-            fix=f"mend its route or goal; `distrl tasks try SUITE{task.id.removeprefix(task.suite)}` shows every screen",
+            fix=f"mend its route or goal; `distrl tasks try {id_under(task, found_as or task.suite)}` shows every screen",
         )
     return played

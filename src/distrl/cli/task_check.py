@@ -119,10 +119,14 @@ def _summary(suite: Suite, rows: list[CheckedTask], wall_s: float) -> TaskCheck:
         usable=len(usable),
         counts=dict(Counter(row.found for row in rows)),
         levels=dict(sorted(Counter(row.level for row in usable if row.level).items())),
-        left_out={row.template: f"{row.found}: {row.why}" for row in rows if row.found != "usable"},
+        left_out={row.template: _said(row) for row in rows if row.found != "usable"},
         tasks=tuple(rows),
         wall_s=round(wall_s, 1),
     )
+
+
+def _said(row: CheckedTask) -> str:
+    return f"{row.found}: {row.why}" if row.why else row.found
 
 
 def _teller(total: int) -> Callable[[CheckedTask], None]:
@@ -133,7 +137,7 @@ def _teller(total: int) -> Callable[[CheckedTask], None]:
         nonlocal done
         done += 1
         if row.found != "usable" or done % 20 == 0 or done == total:
-            what = "" if row.found == "usable" else f"  {row.template}: {row.found}: {row.why[:SHOWN]}"
+            what = "" if row.found == "usable" else f"  {row.template}: {_said(row)[:SHOWN]}"
             print(f"{done}/{total}{what}", file=sys.stderr, flush=True)
 
     return tell

@@ -19,7 +19,7 @@ from distrl.config.schema import NO_PERTURBATIONS, PerturbationConfig
 from distrl.errors import DistrlError, TaskError, UsageError, closest, raised_as
 from distrl.tasks.base import SPLITS, Suite, id_under, refuse_unposable, suite, tasks_of
 from distrl.tasks.base import find_task as find_in_suite
-from distrl.tasks.sim.oracle import solve
+from distrl.tasks.sim.oracle import solve, solved_at_start
 from distrl.tasks.sim.templates import SimSuite
 from distrl.types import (
     AndroidCheck,
@@ -62,6 +62,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     suites: dict[str, SuiteFacts]
     overlap: int
     """Instances that stand in more than one split, counted over all tasks of the suites above."""
+    solved_at_start: dict[str, str] = {}
+    """Templates with test tasks that have nothing to be done, with one of them."""
     broken: dict[str, str] = {}
     """Suites of installed packages that cannot be used, with the error."""
 
@@ -126,22 +128,25 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     chosen, broken = ({args.suite: suite(args.suite)}, {}) if args.suite is not None else _usable_suites()
     facts: dict[str, SuiteFacts] = {}
-    overlap = 0
+    overlap, solved = 0, dict[str, str]()
     for name, each in chosen.items():
         refuse_unposable(each)
         tasks = {split: list(tasks_of(each, split)) for split in SPLITS}
         steps = {task.id: _oracle_steps(task, name) for task in tasks["test"]}
         facts[each.name] = _facts(tasks, steps)
         overlap += count_overlap(task for split in SPLITS for task in tasks[split])
+        solved |= _solved_at_start(tasks["test"], name)
         if not args.json:
             _print_suite(each, facts[each.name], tasks, steps)
     if args.json:
-        print_json(Listing(suites=facts, overlap=overlap, broken=broken))
+        print_json(Listing(suites=facts, overlap=overlap, solved_at_start=solved, broken=broken))
     else:
         for name, why in broken.items():
             print(f"\n{name}: cannot be used: {why}")
+        for template, id in solved.items():
+            print(f"\n{template} is solved at the start, such as {id}: make it not so by t.given(...)")
         print(f"\ninstances in more than one split: {overlap}")
-    return 0 if overlap == 0 else 1
+    return 1 if overlap or solved else 0
 
 
 def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
@@ -169,6 +174,16 @@ def _usable_suites() -> tuple[dict[str, Suite], dict[str, str]]:
 def _oracle_steps(task: Task, found_as: str) -> int:
     """Steps that the oracle takes over a task, its claim included; 0 where nobody knows a solution."""
     return len(solve(task, found_as).actions) if task.solution else 0
+
+
+def _solved_at_start(tasks: list[Task], found_as: str) -> dict[str, str]:
+    """Templates of simulated phones with tasks that a claim at once solves, with the first of these."""
+    found: dict[str, str] = {}
+    for task in tasks:
+        simulated = isinstance(task.setup, SimSetup) and isinstance(task.check, SimCheck)
+        if simulated and task.template not in found and solved_at_start(task):
+            found[task.template] = id_under(task, found_as)
+    return found
 
 
 def _facts(tasks: dict[Split, list[Task]], steps: dict[str, int]) -> SuiteFacts:

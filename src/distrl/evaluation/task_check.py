@@ -145,7 +145,7 @@ async def _check(device: Device, task: Task, judge: Judge, limits: CheckLimits) 
     verdict = await judge_attempt(judge, Attempt(task=task, end=end, ending=Ending.FINISHED), deadline_s=limits.judge_s)
     match verdict.outcome:
         case "success":
-            return found("solved at the start", verdict.reason), "", LossCause.CRASH
+            return found("solved at the start", verdict.reason or "a claim at once is a success"), "", LossCause.CRASH
         case "failure":
             return found("usable"), "", LossCause.CRASH
     return found("fails", verdict.reason), "", LossCause.CRASH

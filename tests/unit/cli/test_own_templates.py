@@ -51,6 +51,7 @@ NEVER = GOOD.replace(
     raise NoInstance("not today")
     t.say(""",
 )
+DONE = GOOD.replace("choice=other", "choice=melody")
 TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
 
 
@@ -139,3 +140,12 @@ def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts
         assert "fails: " not in said or f"`distrl tasks try {module}:sounds/" in said
         assert len(said.splitlines()) <= 15
         assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("module", [DONE], indirect=True)
+def test_a_template_that_is_solved_at_its_start_is_named(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 1
+    assert f"ringtone is solved at the start, such as {module}:sounds/test/00000: " in capsys.readouterr().out
+    assert main(["tasks", "check", f"{module}:sounds", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["left_out"] == {"ringtone": "solved at the start: a claim at once is a success"}

@@ -159,6 +159,11 @@ def play(
     return Played(actions=tuple(actions), states=tuple(states), valid=tuple(valid), verdict=verdict)
 
 
+def solved_at_start(task: Task) -> bool:
+    """Whether a claim at once is a success: there is nothing to do."""
+    return play(task, lambda elements: Finish(), max_steps=1).verdict.success
+
+
 def play_oracle(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS) -> Played:
     """The oracle's episode."""
     return play(task, Oracle(task).act, perturbations, max_steps=MOST_STEPS)

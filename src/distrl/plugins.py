@@ -233,6 +233,8 @@ def check_type(kind: Kind, name: str, made: object, protocol: type[T]) -> T:
         _check_coroutines(kind, name, made, protocol)
         return made
     parts = {*vars(protocol), *getattr(protocol, "__annotations__", {})}
+    if made is None:
+        raise wrong_type(kind, name, "None: it returns nothing", f"a {protocol.__name__}; `return` what it makes")
     missing = sorted(part for part in parts if not part.startswith("_") and not hasattr(made, part))
     without = f" without {', '.join(missing)}" if missing else ""
     raise wrong_type(kind, name, f"a {type(made).__name__}{without}", f"a {protocol.__name__}")
@@ -254,7 +256,7 @@ def wrong_type(kind: Kind, name: str, seen: str, expected: str) -> ConfigError:
     return ConfigError(
         f"{SETTING[kind]} = {name!r} gives {seen}",
         expected=expected,
-        fix=f"docs/extending.md shows what a plug-in of the kind {kind} looks like",
+        fix=f"the page Extending of the documentation shows what a plug-in of the kind {kind} looks like",
     )
 
 

@@ -82,6 +82,7 @@ def play_verbosely(
     episode = SteppedEpisode(device, task, history=HISTORY)
     _forget_screens(out)
     _save_screen(episode, out)
+    print(f"{task.id} ({task.template}): {task.instruction}")
     while not episode.over:
         seen = episode.observe()
         _print_screen(episode.num_steps, seen.elements, with_ids=with_ids)
@@ -234,9 +235,9 @@ def parse(line: str, elements: tuple[UiElement, ...]) -> Action:
     rest = rest.strip()
     match word.lower():
         case "tap":
-            return Tap(*_element(rest, elements).bounds.centre)
+            return Tap(*_element("tap", rest, elements).bounds.centre)
         case "hold":
-            return LongPress(*_element(rest, elements).bounds.centre)
+            return LongPress(*_element("hold", rest, elements).bounds.centre)
         case "type":
             return _type(rest)
         case "swipe":
@@ -257,10 +258,11 @@ def parse(line: str, elements: tuple[UiElement, ...]) -> Action:
             raise UsageError(f"{word!r} is no action", expected=closest(word, WORDS))
 
 
-def _element(text: str, elements: tuple[UiElement, ...]) -> UiElement:
+def _element(word: str, text: str, elements: tuple[UiElement, ...]) -> UiElement:
     if text.isdecimal() and 1 <= int(text) <= len(elements):
         return elements[int(text) - 1]
-    raise UsageError(f"no element {text!r} on this screen", expected=f"a number from 1 to {len(elements)}", fix="tap 1")
+    seen = f"no element {text!r} on this screen" if text else f"{word} what?"
+    raise UsageError(seen, expected=f"a number from 1 to {len(elements)}", fix=f"{word} 1")
 
 
 def _type(text: str) -> Action:

@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (-\S+)", message)
         if unknown is None:
-            raise UsageError(f"{self.prog}: {message}", fix=f"{self.prog} --help")
+            raise UsageError(f"{self.prog.removeprefix('distrl ')}: {message}", fix=f"{self.prog} --help")
         flag = unknown[1].partition("=")[0]
         settings = _settings_called(flag) if self.takes_config else []
         known = f"one of {', '.join(settings)}" if settings else closest(flag, [*_flags(self), *self.more_flags])

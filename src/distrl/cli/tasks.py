@@ -73,8 +73,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="list|show|try|check")
     listing = actions.add_parser("list", help="the suites, their templates and figures", allow_abbrev=False)
     listing.add_argument("--suite", metavar="S", help="this suite alone")
+    listing.add_argument("stray", nargs="?", help=argparse.SUPPRESS)
     showing = actions.add_parser("show", help="one task, or a template with examples", allow_abbrev=False)
     showing.add_argument("name", metavar="ID|TEMPLATE", help="such as sim-general/test/00000 or settings-ringtone")
+    showing.add_argument("--suite", metavar="S", help="a template of this suite, such as my_tasks:suite")
     playing = actions.add_parser("try", help="play one task, every screen drawn to a PNG", allow_abbrev=False)
     playing.add_argument("id", metavar="ID", help="such as sim-general/test/00000 or my_tasks:suite/test/00000")
     playing.add_argument("--agent", choices=("oracle", "hand", "random"), default="oracle", help="who plays (oracle)")
@@ -118,6 +120,12 @@ def run(args: argparse.Namespace) -> int:
             fix=f"leave it out, or distrl tasks check {getattr(args, 'suite', None) or 'SUITE'}",
         )
     if args.action == "list":
+        if args.stray is not None:
+            raise UsageError(
+                f"`distrl tasks list` takes no {args.stray!r}",
+                expected="the suite by --suite",
+                fix=f"distrl tasks list --suite {args.stray}",
+            )
         return _list(args)
     return _show(args) if args.action == "show" else _try(args)
 
@@ -233,7 +241,10 @@ def _print_suite(each: Suite, facts: SuiteFacts, tasks: dict[Split, list[Task]],
 
 def _show(args: argparse.Namespace) -> int:
     named = _suite_name(args.name) if "/" in args.name else ""
-    tasks = [(named, find_task(args.name))] if named else _examples(args.name)
+    if named and args.suite not in (None, named):
+        seen = f"{args.name!r} names a suite itself"
+        raise UsageError(seen, expected=f"a template of {args.suite}", fix="leave --suite out")
+    tasks = [(named, find_task(args.name))] if named else _examples(args.name, args.suite)
     if args.json:
         print_json({"tasks": [task for _, task in tasks]})
         return 0
@@ -251,7 +262,7 @@ def _suite_name(id: str) -> str:
 def find_task(id: str) -> Task:
     """The task with this id, in whichever suite."""
     name = _suite_name(id)
-    if "/" not in id and id not in plugins.names("suites") and id in _template_names():
+    if "/" not in id and id not in plugins.names("suites") and id in _template_names(_usable_suites()[0]):
         raise TaskError(
             f"{id!r} is a template, not a task",
             expected="a task of it, SUITE/SPLIT/NUMBER",
@@ -260,24 +271,29 @@ def find_task(id: str) -> Task:
     return find_in_suite(suite(name), id, name)
 
 
-def _examples(name: str) -> list[tuple[str, Task]]:
-    """Some test tasks of a template, each after the name of its suite."""
-    if name in plugins.names("suites"):
+def _examples(name: str, of: str | None) -> list[tuple[str, Task]]:
+    """Some test tasks of a template, of one suite or whichever has it, each after the name of its suite."""
+    if name in plugins.names("suites") or ":" in name:
         raise TaskError(
             f"{name!r} is a suite, not a template or task",
             expected=f"a template of it, or {name}/test/0 and the like",
             fix=f"distrl tasks list --suite {name}",
         )
-    for suite_name, each in _usable_suites()[0].items():
+    suites = _usable_suites()[0] if of is None else {of: suite(of)}
+    for suite_name, each in suites.items():
         if name in _names_in(each):
             of_it = (task for task in tasks_of(each, "test") if task.template == name)
             return [(suite_name, task) for task in islice(of_it, EXAMPLES)]
-    known = closest(name, _template_names())
-    raise TaskError(f"no template or task is called {name!r}", expected=known, fix="distrl tasks list")
+    known = closest(name, _template_names(suites))
+    raise TaskError(
+        f"no template or task is called {name!r}",
+        expected=known,
+        fix="distrl tasks list" if of is None else f"distrl tasks list --suite {of}",
+    )
 
 
-def _template_names() -> set[str]:
-    return {name for each in _usable_suites()[0].values() for name in _names_in(each)}
+def _template_names(suites: dict[str, Suite]) -> set[str]:
+    return {name for each in suites.values() for name in _names_in(each)}
 
 
 def _names_in(suite: Suite) -> set[str]:
@@ -354,8 +370,8 @@ def _try(args: argparse.Namespace) -> int:
     out = args.out or Path("runs/try") / task.id.replace("/", "-")
     agent = choose_agent(args.agent, task, args.agent_seed)
     perturbations = PerturbationConfig() if args.perturbed else NO_PERTURBATIONS
-    print(f"{id} ({task.template}): {task.instruction}")
-    tried = msgspec.structs.replace(play_verbosely(task, agent, perturbations, out, with_ids=args.ids), task=id)
+    named = msgspec.structs.replace(task, id=id)  # as this verb takes it
+    tried = play_verbosely(named, agent, perturbations, out, with_ids=args.ids)
     if args.json:
         print_json(tried)
     return 1 if args.agent == "oracle" and not tried.verdict.success else 0

@@ -260,3 +260,9 @@ def test_a_folder_in_the_place_of_a_file_is_named_with_the_fix(
     run.budget.mkdir()
     assert main(["status", str(run.path)]) == 2
     assert "try: move that folder away: a file belongs there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["runs"], ["evaluate"], ["tasks", "try", "sim-start/test/0", "--agent", "nobody"]])
+def test_what_argparse_refuses_does_not_name_distrl_twice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"distrl: {words[0]}")

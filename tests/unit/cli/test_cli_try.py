@@ -94,6 +94,12 @@ def test_what_means_nothing_is_explained(line: str) -> None:
         parse(line, ELEMENTS)
 
 
+def test_a_touch_of_nothing_is_asked_about_with_its_own_word() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse("hold", ELEMENTS)
+    assert (caught.value.seen, caught.value.fix) == ("hold what?", "hold 1")
+
+
 def test_quitting_works_in_either_way() -> None:
     def no_more(prompt: str) -> str:
         raise EOFError

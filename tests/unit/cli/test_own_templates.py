@@ -51,6 +51,7 @@ NEVER = GOOD.replace(
     raise NoInstance("not today")
     t.say(""",
 )
+EMPTY = GOOD.replace("return SimSuite(", "SimSuite(")
 DONE = GOOD.replace("choice=other", "choice=melody")
 TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
 
@@ -149,3 +150,30 @@ def test_a_template_that_is_solved_at_its_start_is_named(module: str, capsys: py
     assert main(["tasks", "check", f"{module}:sounds", "--json"]) == 1
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["left_out"] == {"ringtone": "solved at the start: a claim at once is a success"}
+
+
+@pytest.mark.parametrize("module", [GOOD], indirect=True)
+def test_a_template_of_an_own_suite_is_shown(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = f"{module}:sounds"
+    assert main(["tasks", "show", "ringtone", "--suite", path]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith(path)] == [
+        f"{path}/test/00000",
+        f"{path}/test/00001",
+    ]
+    assert main(["tasks", "show", "rington", "--suite", path]) == 2
+    said = capsys.readouterr().err
+    assert "expected: one of ringtone\n" in said
+    assert f"try: distrl tasks list --suite {path}" in said
+    assert main(["tasks", "show", "sim-start/test/0", "--suite", path]) == 2
+    assert "names a suite itself" in capsys.readouterr().err
+    for words in (["list", path], ["show", path]):
+        assert main(["tasks", *words]) == 2
+        assert f"try: distrl tasks list --suite {path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", [EMPTY], indirect=True)
+def test_a_suite_function_without_a_return_is_told_so(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 2
+    said = capsys.readouterr().err
+    assert "gives None: it returns nothing" in said
+    assert "docs/" not in said

@@ -89,6 +89,7 @@ def test_a_pointer_leaves_with_its_weights_its_settings_and_a_card(
         data, source="the export"
     )
     card, rate = (out / "README.md").read_text(encoding="utf-8"), wilson(12, 20)
+    assert "| before practice, after 50 demonstrations | " in card
     assert f"| after training | 60.0% [{rate.low:.1%}, {rate.high:.1%}], 20 tasks |" in card
     assert f"`{config_hash(config)}`" in card
     assert f"| `model.safetensors` | `{sha256(data).hexdigest()}` |" in card

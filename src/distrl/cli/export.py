@@ -244,7 +244,9 @@ def _results(made: Exported) -> str:
     summary = made.summary
     if summary is None:
         return "## Results\n\nNot measured: the run had not ended. `distrl evaluate` measures a version.\n"
-    rows = [("before training", summary.success_before_rate), ("after training", summary.success_after_rate)]
+    demonstrations = made.config.warm_start.demonstrations
+    first = f"before practice, after {demonstrations} demonstrations" if demonstrations else "before training"
+    rows = [(first, summary.success_before_rate), ("after training", summary.success_after_rate)]
     lines = [f"| {when} | {_rate(rate)} |" for when, rate in rows]
     other = made.version != summary.policy_version
     note = f"\nThese figures are of version {summary.policy_version}, this folder holds version {made.version}.\n"

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from distrl.config.schema import Config
 from distrl.evaluation.report import Rate
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.session import RunSnapshot
@@ -232,6 +233,12 @@ def held_out(roles: list[RoleStatus]) -> str:
 def share(rate: Rate) -> str:
     """A success with its interval in words."""
     return f"{rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"
+
+
+def after_demonstrations(config: Config) -> str:
+    """What the policy had learnt from when it was evaluated first; empty: nothing."""
+    count = config.warm_start.demonstrations
+    return f", after {count} demonstrations" if count else ""
 
 
 def _rate(heartbeat: Heartbeat) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,18 +96,32 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
     if status.cause:
         out.print(f"ended by: {printable(status.cause)}")
     out.print(role_table(status.roles))
-    for line in (*evaluations(status.evaluations), *status.notices, *status.troubles):
+    for line in (
+        *evaluations(status.evaluations, _of_before(folder)),
+        *status.notices,
+        *status.troubles,
+    ):
         out.print(printable(line))
 
 
-def evaluations(found: dict[str, Rate]) -> list[str]:
-    """Success before, on the way and after, in this order."""
+def _of_before(folder: RunFolder) -> str:
+    """What the policy had learnt from when it was evaluated first; empty also where the settings are damaged."""
+    from distrl.cli.progress import after_demonstrations
+
+    with suppress(DistrlError, OSError):
+        return after_demonstrations(folder.config())
+    return ""
+
+
+def evaluations(found: dict[str, Rate], of_before: str = "") -> list[str]:
+    """Success before, on the way and after, in this order; `of_before` is what to add to the first."""
     from distrl.cli.progress import share
 
     on_the_way = [name for name in found if name not in ("before", "after")][-ON_THE_WAY:]
     names = [name for name in found if name in ("before", "after", *on_the_way)]
     wide = max((len(_label(name)) for name in names), default=0)
-    return [f"success {_label(name) + ':':{wide + 1}} {share(found[name])}" for name in names]
+    added = {"before": of_before}
+    return [f"success {_label(name) + ':':{wide + 1}} {share(found[name])}{added.get(name, '')}" for name in names]
 
 
 def _label(name: str) -> str:

@@ -305,6 +305,8 @@ def incomplete(summary: Summary, folder: RunFolder) -> RoleCrashed:
 
 
 def _closing(summary: Summary, folder: RunFolder) -> str:
+    from distrl.cli.progress import after_demonstrations
+
     command, path, config = _own_command(), shlex.quote(str(folder.path)), folder.config()
     trust = trust_for(config)
     resume = [] if summary.is_whole else [f"  {command} train --resume {path}{trust}"]
@@ -316,7 +318,7 @@ def _closing(summary: Summary, folder: RunFolder) -> str:
     version = f"version {summary.policy_version}" if summary.policy_version >= 0 else "no version yet"
     gpu = "" if summary.gpu_utilisation is None else f", GPU busy {summary.gpu_utilisation:.1%}"
     lines = [
-        _success("before", summary.success_before_rate, summary.unknown_before),
+        _success("before", summary.success_before_rate, summary.unknown_before, after_demonstrations(config)),
         _success("after ", summary.success_after_rate, summary.unknown_after),
         f"{summary.episodes} episodes, {summary.steps} steps in {summary.wall_s:.0f} s; {version}",
         f"phones busy {summary.device_utilisation:.1%} of the time, learner idle {summary.learner_idle_ratio:.1%}{gpu}",
@@ -350,10 +352,10 @@ def _own_command() -> str:
     return "python -m distrl" if called.endswith("__main__.py") else shlex.quote(called)
 
 
-def _success(when: str, rate: Rate | None, unknown: int) -> str:
+def _success(when: str, rate: Rate | None, unknown: int, of: str = "") -> str:
     if rate is None:
         return f"success {when}: not evaluated"
     from distrl.cli.progress import share
 
     told = f"; {unknown} without an outcome count as no success" if unknown else ""
-    return f"success {when}: {share(rate)}{told}"
+    return f"success {when}: {share(rate)}{of}{told}"

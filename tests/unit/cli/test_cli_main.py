@@ -197,8 +197,16 @@ def test_attempts_without_an_outcome_are_told_beside_the_success_that_they_lower
     run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
     rates = {"success_before_rate": wilson(30, 100), "success_after_rate": wilson(60, 100)}
     said = train._closing(replace(a_summary(), **rates, unknown_after=12), run).splitlines()
-    assert said[0].endswith("on 100 held-out tasks")
+    assert said[0].endswith("on 100 held-out tasks, after 50 demonstrations")
     assert said[1].endswith("on 100 held-out tasks; 12 without an outcome count as no success")
+
+
+def test_without_demonstrations_none_are_told_of(tmp_path: Path) -> None:
+    run = create_run(
+        load_config(None, {"run.root": str(tmp_path), "warm_start.demonstrations": "0"}), now=datetime(2026, 5, 4)
+    )
+    said = train._closing(replace(a_summary(), success_before_rate=wilson(30, 100)), run).splitlines()
+    assert said[0].endswith("on 100 held-out tasks")
 
 
 def test_counts_that_nobody_knows_are_not_shown_as_none(tmp_path: Path) -> None:

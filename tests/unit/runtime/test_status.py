@@ -205,6 +205,10 @@ def test_a_finished_run_shows_success_before_and_after(run: RunFolder, capsys: p
     assert "phones busy 95.0% of the time" in shown
     assert shown.index("success before:") < shown.index("success after:")
     assert shown.count("on 4 held-out tasks") == 2
+    assert shown.count("on 4 held-out tasks, after 50 demonstrations\n") == 1
+    (run.path / "config.toml").write_text("damaged [")
+    assert main(["status", str(run.path)]) == 0
+    assert "success before: " in capsys.readouterr().out
 
 
 def damage(path: Path) -> None:

@@ -72,6 +72,9 @@ docs: $(READY)
 	@echo "== writing docs/metrics.md"
 	@$(BIN)/python -m distrl.telemetry.metrics > docs/metrics.md.new
 	@mv docs/metrics.md.new docs/metrics.md
+	@echo "== writing docs/phone-tables.md"
+	@$(BIN)/python -m distrl.devices.sim.schema > docs/phone-tables.md.new
+	@mv docs/phone-tables.md.new docs/phone-tables.md
 	@echo "== writing docs/dialects.md"
 	@$(BIN)/python -m distrl.policies.dialects.reference > docs/dialects.md.new
 	@mv docs/dialects.md.new docs/dialects.md

@@ -122,7 +122,7 @@ class RunConfig(Section, frozen=True):
     seed: Seed = 0
     """Decides tasks, phones, weights and sampling."""
     minutes: Minutes = 4.9
-    """Stop collecting after so many minutes; 0: no limit."""
+    """Stop collecting after so many minutes; the warm start before and the last evaluation come on top. 0: no limit."""
     episodes: CountOrNone = 0
     """Stop collecting after so many episodes; 0: no limit."""
 

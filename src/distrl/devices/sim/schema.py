@@ -1,7 +1,11 @@
-"""The tables of a simulated phone: every field with its type. Read off what the apps put on phones, so that nobody keeps a list."""
+"""The tables of a simulated phone: every field with its type. Read off what the apps put on phones, so that nobody keeps a list.
+
+`docs/phone-tables.md` is what `reference()` returns; a test holds the two together.
+"""
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 
 from distrl.devices.sim.apps import APPS, SCREENS
@@ -27,7 +31,7 @@ BY_USE: dict[str, dict[str, type[Value]]] = {
     "system.popup": {"accepted": bool},
 }
 """Fields that no new phone has: they come with the use of it."""
-WHERE = "`distrl tasks try ID --agent hand --ids` shows the records and screens that a task is about"
+WHERE = "the page Tables of a phone in the documentation lists them; `distrl tasks try ID --agent hand --ids` shows those of a task"
 
 Schema = dict[str, dict[str, type[Value]]]
 
@@ -105,3 +109,38 @@ def check_screen(app: str, screen: str) -> None:
     known = closest(app, apps) if app not in apps else closest(screen, (name for of, name in SCREENS if of == app))
     seen = f"no app is called {app!r}" if app not in apps else f"{app} has no screen {screen!r}"
     raise TaskError(seen, expected=known, fix=WHERE)
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+HEAD = """# Tables of a phone
+
+What the apps of a [simulated phone](devices.md#simulated-phones) keep, by table and field: what `t.row`, `t.given` and `t.want` of
+a [template](tasks.md#a-template-of-your-own) name. Written from the code by `make docs`. Ids of records are shown by
+`distrl tasks try ID --agent hand --ids`.
+
+| table | fields |
+|---|---|
+"""
+SCREENS_HEAD = """
+And their screens, which `open_app`, `t.start_on` and `t.want_showing` name:
+
+| app | screens |
+|---|---|
+"""
+
+
+def reference() -> str:
+    """The page of all tables, and of all screens by app."""
+    tables = (f"| `{table}` | {_fields(fields)} |\n" for table, fields in schema().items())
+    screens = (f"| `{app}` | {', '.join(f'`{name}`' for of, name in SCREENS if of == app)} |\n" for app in APPS)
+    return "".join((HEAD, *tables, SCREENS_HEAD, *screens))
+
+
+def _fields(fields: dict[str, type[Value]]) -> str:
+    return ", ".join(f"`{name}` ({kind.__name__})" for name, kind in fields.items())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

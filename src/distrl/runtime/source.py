@@ -104,7 +104,7 @@ def choose_task(config: Config, task: str | None, *, split: Split = "test", numb
     check_split(split)
     if task is not None:
         check_text("task", task, example=f"{config.tasks.suite}/test/0")
-        return find_task(suite, task if "/" in task else f"{split}/{task}", config.tasks.suite)
+        return find_task(suite, task if "/" in task else f"{config.tasks.suite}/{split}/{task}", config.tasks.suite)
     size = suite.size(split)
     if not size:
         raise TaskError(f"{suite.name} has no {split} tasks", fix="--split train")

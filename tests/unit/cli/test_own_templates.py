@@ -138,7 +138,7 @@ def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts
         said = capsys.readouterr().err
         assert why in said
         assert "sounds" in said
-        assert "fails: " not in said or f"`distrl tasks try {module}:sounds/" in said
+        assert ("the oracle of" in said) == (f"`distrl tasks try {module}:sounds/" in said)
         assert len(said.splitlines()) <= 15
         assert not (tmp_path / "runs").exists()
 

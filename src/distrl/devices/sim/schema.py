@@ -32,7 +32,7 @@ BY_USE: dict[str, dict[str, type[Value]]] = {
 }
 """Fields that no new phone has: they come with the use of it."""
 WHERE = "the page Tables of a phone in the documentation lists them; `distrl tasks try ID --agent hand --ids` shows those of a task"
-
+EXAMPLES: dict[type[Value], str] = {bool: "True", int: "3", float: "2.5", str: "'some text'"}
 Schema = dict[str, dict[str, type[Value]]]
 
 
@@ -86,13 +86,8 @@ def check_fields(table: str, values: dict[str, Value]) -> None:
             raise TaskError(
                 f"{table}: {field} = {value!r} is of type {type(value).__name__}",
                 expected=wanted.__name__,
-                fix=_example(field, wanted),
+                fix=f"{field}={EXAMPLES[wanted]}",
             )
-
-
-def _example(field: str, wanted: type[Value]) -> str:
-    examples = {bool: "True or False", int: "a whole number", float: "a number", str: "a text in quotes"}
-    return f"{field}= {examples[wanted]}"
 
 
 def check_app(app: str) -> None:

@@ -114,6 +114,7 @@ class Oracle:
             raise TaskError(
                 f"the oracle of {self._task.id} ({self._task.template}) cannot find {id!r}",
                 expected=f"one of {shown[:300]}",
+                fix=f"mend its route; `distrl tasks try {self._task.id} --ids` shows every screen",
             )
         return SCROLL_UP if self._turned_round(elements) else SCROLL_DOWN
 
@@ -174,6 +175,8 @@ def solve(task: Task, found_as: str = "") -> Played:
 
     The error names the task after what its suite was found as, where that is told.
     """
+    if found_as:
+        task = msgspec.structs.replace(task, id=id_under(task, found_as))
     oracle = Oracle(task)
     played = play(task, oracle.act, max_steps=MOST_STEPS)
     if not played.verdict.success:
@@ -182,6 +185,6 @@ def solve(task: Task, found_as: str = "") -> Played:
         raise TaskError(
             f"the oracle of {task.id} ({task.template}) fails: {looks_for}{why}",
             expected="a route that ends in what the task wants",
-            fix=f"mend its route or goal; `distrl tasks try {id_under(task, found_as or task.suite)}` shows every screen",
+            fix=f"mend its route or goal; `distrl tasks try {task.id}` shows every screen",
         )
     return played

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+import distrl
 from distrl.cli.main import main
 from distrl.cli.watch import _suite_of
 from distrl.errors import TaskError
@@ -104,12 +106,22 @@ def test_an_id_that_is_shown_is_taken_back(module: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("module", [GOOD], indirect=True)
-def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name(module: str, tmp_path: Path) -> None:
+def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name(
+    module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = f"{module}:sounds"
     run = small_run(tmp_path / "runs", tasks__suite=path)
     for id in (f"{path}/test/1", "sounds/test/1", "test/1", "1"):
         source = find_source(run.path, TaskChoice(suite=_suite_of(id)), trust_code=True)
         assert choose_task(source.config, id).id == "sounds/test/00001"
+    assert main(["watch", str(run.path), f"{path}/test/1", "--trust-code", "--json"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    torch.set_flush_denormal(False)
+    assert any(line.startswith(f"{path}/test/00001 (ringtone): ") for line in told)
+    assert json.loads(told[-1])["episodes"][0]["task"] == f"{path}/test/00001"
+    env = distrl.make_env(path)
+    for id in (f"{path}/test/1", "sounds/test/1"):
+        assert env.reset(options={"task": id})[1]["task"].id == "sounds/test/00001"
     with pytest.raises(TaskError) as caught:
         choose_task(source.config, "sound/test/1")
     assert caught.value.expected == f"{path}/test/0 and the like"

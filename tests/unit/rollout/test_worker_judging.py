@@ -186,24 +186,19 @@ def test_a_judge_that_raises_costs_that_verdict_alone(tmp_path: Path) -> None:
     assert not events(tmp_path, "device_lost")
 
 
-def test_claims_without_a_verdict_are_counted_in_a_row_until_one_has_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("failing", [5, 1000])
+def test_claims_without_a_verdict_are_counted_in_a_row_until_one_has_one(tmp_path: Path, failing: int) -> None:
     def fail_at_first(task: Task) -> None:
         asked.append(task)
-        if len(asked) <= 5:
+        if len(asked) <= failing:
             raise ConnectionError("the model's API is down")
 
     asked: list[Task] = []
-    seen: list[int] = []
     claims = ScriptedPolicy(lambda seen: Finish())
     parts = make(tmp_path, policy=claims, judge=OddJudge(fail_at_first))
-
-    def enough(worker: Worker) -> bool:
-        seen.append(worker.counts.unjudged_in_a_row)
-        return worker.counts.episodes >= 8
-
-    worker = asyncio.run(play(parts, enough))
-    assert (worker.counts.unjudged, worker.counts.unjudged_in_a_row) == (5, 0)
-    assert max(seen) > 1
+    worker = asyncio.run(play(parts, lambda worker: worker.counts.episodes >= 8))
+    assert worker.counts.unjudged == min(failing, len(asked)) >= 5
+    assert worker.counts.unjudged_in_a_row == (0 if failing == 5 else len(asked))
 
 
 def test_a_verdict_that_needs_no_judge_does_not_hide_that_the_judge_is_down(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def test_its_run_is_watched_though_a_kiosk_has_no_pictures(
     assert main([str(word) for word in words]) == 2
     assert "names Python code" in capsys.readouterr().err
     (episode,) = last_json(said(capsys, *words, "--trust-code"))["episodes"]
-    assert episode["task"].startswith("kiosk/test/")
+    assert episode["task"].startswith("kiosk.tasks:KioskSuite/test/")
     assert {step["action"].partition(" ")[0] for step in episode["steps"]} <= {"tap", "done"}
     assert (tmp_path / "kiosk.png").stat().st_size > 1000
 

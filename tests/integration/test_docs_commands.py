@@ -49,6 +49,7 @@ PARSED = {
     "devices": "needs adb, and serve-sim does not end; tests/integration/test_android_*.py run them",
     "view": "does not end; tests/integration/test_dashboard_pages.py and tests/unit/cli/test_view.py run it",
     "bench": "takes minutes to hours; tests/integration/test_bench_*.py run each in miniature",
+    "ground": "needs a language model of 135 million parameters; tests/integration/test_screen_grounding.py runs it with a small one",
 }
 """Verbs whose arguments are read and checked, and why they are not run here."""
 OWN_TESTS = {"docs/extending.md": "excerpts of examples/own_package, which tests/e2e/test_own_package.py runs"}

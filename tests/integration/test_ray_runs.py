@@ -122,7 +122,13 @@ def test_roles_and_a_node_are_killed_and_nodes_join_and_nothing_is_lost(
 def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     cluster: Any, tmp_path: Path, begun: list[Training]
 ) -> None:
-    own = {"rollout__decide": "actors", "inference__actors": 2, "inference__cpus": 0, "inference__resource": "decides"}
+    own: dict[str, Any] = {
+        "rollout__decide": "actors",
+        "inference__actors": 2,
+        "inference__cpus": 0,
+        "inference__resource": "decides",
+    }
+    own["evaluation__every_s"] = 1  # by these actors too, again and again
     training = Training.begin(tmp_path, **on_ray(cluster, run__episodes=ENDLESS, learner__keep_versions=10_000, **own))
     begun.append(training)
     run = training.run

@@ -66,7 +66,9 @@ def test_packed_gradients_do_not_depend_on_what_is_kept(
 def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
     assert ours.keys() == theirs.keys()
     for name, gradient_of in ours.items():
-        torch.testing.assert_close(gradient_of, theirs[name], rtol=1e-3, atol=1e-4)
+        # An entry near 0 is a sum of terms as large as the largest one: float32 rounds these.
+        largest = max(1.0, float(theirs[name].abs().max()))
+        torch.testing.assert_close(gradient_of, theirs[name], rtol=1e-3, atol=1e-4 * largest)
 
 
 def test_a_screenshot_goes_through_the_vision_tower_once() -> None:

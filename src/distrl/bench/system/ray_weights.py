@@ -31,6 +31,7 @@ from distrl.bench.system.weights import (
     PublishSpec,
     compute_until,
     deadline_s,
+    decide_until_last,
     delays,
     make_phones,
     padded_policy,
@@ -163,7 +164,7 @@ def _publish(spec: PublishSpec, fleet: list[Any]) -> tuple[list[Published], list
 
 
 class WeightsWorker:
-    """A worker that decides until the last version is in use."""
+    """A worker that decides until the last version is in use. It has no coroutine, or Ray would give it an event loop of its own."""
 
     def __init__(self, spec: bytes, hub: Any, name: str, node: str) -> None:
         prepare_torch()
@@ -191,17 +192,5 @@ class WeightsWorker:
 
     def work(self) -> bytes:
         """What was first decided with each version."""
-        asyncio.run(_decide(self._batcher, self._phones, self._spec))
+        asyncio.run(decide_until_last(self._batcher, self._phones, self._spec, count=PHONES))
         return msgspec.json.encode(self._used)
-
-
-async def _decide(batcher: Batcher, phones: Phones, spec: PublishSpec) -> None:
-    """Decide until the last version is in use. Not a method: Ray gives an actor with a coroutine an event loop of its own."""
-    tasks = [asyncio.create_task(batcher.run())]
-    tasks += [asyncio.create_task(phones.play()) for _ in range(PHONES)]
-    last = asyncio.create_task(phones.await_version(spec.versions))
-    await asyncio.wait({last, *tasks}, return_when=asyncio.FIRST_COMPLETED, timeout=deadline_s(spec))
-    for task in (last, *tasks):
-        if task.done():
-            task.result()
-        task.cancel()

@@ -326,8 +326,13 @@ async def _work(spec: PublishSpec) -> None:
     )
     batcher = Batcher(padded_policy(config, spec.size_mb), WeightsFolder(Path(spec.folder, "weights")), batching)
     phones = make_phones(batcher, config, Random(spec.seed), _print_line)
+    await decide_until_last(batcher, phones, spec, count=config.devices.per_worker)
+
+
+async def decide_until_last(batcher: Batcher, phones: Phones, spec: PublishSpec, *, count: int) -> None:
+    """Decide for so many phones until the last version is in use."""
     tasks = [asyncio.create_task(batcher.run())]
-    tasks += [asyncio.create_task(phones.play()) for _ in range(config.devices.per_worker)]
+    tasks += [asyncio.create_task(phones.play()) for _ in range(count)]
     last = asyncio.create_task(phones.await_version(spec.versions))
     await asyncio.wait({last, *tasks}, return_when=asyncio.FIRST_COMPLETED, timeout=deadline_s(spec))
     for task in (last, *tasks):

@@ -194,16 +194,14 @@ class Trial:
     def play(self, count: int) -> None:
         """Let so many faults come, and see the run end."""
         weights = [(kind, share) for kind, share in SHARES.items() if kind != "disk full" or self._can_fill]
-        kinds: list[Kind] = self._random.choices(
-            [kind for kind, _ in weights], [share for _, share in weights], k=count
-        )
+        kinds, shares = [kind for kind, _ in weights], [share for _, share in weights]
         next_s = time.monotonic()
-        for kind in kinds:
+        while self.by_kind.total() < count:  # one that finds nobody to hit is none
             next_s += self._random.expovariate(1 / EVERY_S)
             self._wait_until(next_s)
             if self._training.poll() is not None and not self._held:
                 break  # its time is over
-            self._hit(kind)
+            self._hit(self._random.choices(kinds, shares)[0])
             next_s = max(next_s, time.monotonic() - EVERY_S)
         self._wait_until(time.monotonic() + HELD_S[1])
         self._await_end()

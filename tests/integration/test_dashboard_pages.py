@@ -354,7 +354,7 @@ def test_a_damaged_episode_is_named_and_costs_no_other(chromium: Browser, tmp_pa
         open_page(page, shown, run, "/episodes/episode-000005")
 
 
-def test_an_episode_in_which_no_number_is_one_is_shown(chromium: Browser, tmp_path: Path) -> None:
+def test_an_episode_whose_numbers_are_nan_is_shown(chromium: Browser, tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 8)
     odd_numbers(run)
     page = chromium.page()

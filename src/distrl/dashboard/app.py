@@ -286,7 +286,7 @@ async def _events(opened: OpenRun, wants_fleet: bool) -> AsyncIterator[bytes]:
         try:
             now, tiles, heard_s = await _aside(_look, opened, wants_fleet)
         except DAMAGE as error:  # a browser would only ask again at once, and for ever
-            yield _event("trouble", {"text": _sayable(_why(error)).splitlines()[0]})
+            yield _event("trouble", {"text": _encodable(_why(error)).splitlines()[0]})
             pulse, sent = None, {}
             await asyncio.sleep(5 * LOOK_EVERY_S)
             continue
@@ -374,10 +374,10 @@ async def _nothing(_: Request) -> Response:
 
 
 def _refuse(text: str, status: int) -> Response:
-    return Response(msgspec.json.encode({"error": _sayable(text)}), status_code=status, media_type="application/json")
+    return Response(msgspec.json.encode({"error": _encodable(text)}), status_code=status, media_type="application/json")
 
 
-def _sayable(text: str) -> str:
+def _encodable(text: str) -> str:
     """Without what JSON cannot hold, such as bytes of a file name that are no letters."""
     return text.encode("utf-8", "replace").decode("utf-8") or "no reason was given"
 

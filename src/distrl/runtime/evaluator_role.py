@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
 from distrl.evaluation.evaluate import Evaluation, evaluate, evaluate_by
 from distrl.evaluation.report import make_report
+from distrl.policies.base import Policy
 from distrl.rollout.batching import Decider
 from distrl.rollout.remote import Pinned
 from distrl.runtime.base import RoleContext
@@ -97,7 +99,7 @@ class Evaluator:
         )
         try:
             played = self._play(version, tasks, how)
-        except (StoreError, VersionGone) as error:
+        except VersionGone as error:
             if context.transport.weights.latest() == version:
                 raise
             # It was removed for newer versions in the meantime: the next turn takes one of those.
@@ -113,7 +115,7 @@ class Evaluator:
 
     def _play(self, version: PolicyVersion, tasks: list[Task], how: Evaluation) -> list[Trajectory]:
         if self._policy is not None:
-            self._context.transport.weights.load(self._policy, version)
+            self._load(self._policy, version)
             return evaluate(self._policy, tasks, how)
 
         def elsewhere(num_devices: int) -> Decider:
@@ -125,6 +127,15 @@ class Evaluator:
             return evaluate_by(elsewhere, tasks, how)
         finally:
             self._decider = None
+
+    def _load(self, policy: Policy[Any], version: PolicyVersion) -> None:
+        weights = self._context.transport.weights
+        try:
+            weights.load(policy, version)
+        except StoreError as error:
+            if weights.latest() == version:
+                raise
+            raise VersionGone(error.seen) from error
 
     def rest(self) -> None:
         """Say that nothing is due: a process that waits for its turn is well, whoever kills it."""

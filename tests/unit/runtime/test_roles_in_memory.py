@@ -327,12 +327,12 @@ def test_a_worker_and_the_evaluator_take_turns_on_the_same_phones(tmp_path: Path
     wait_until(lambda: transport.episodes.stats().episodes >= 3)
     other = FileTransport(FileLayout(tmp_path / "run"))
     try:
-        Evaluator(a_context("evaluator", tmp_path, settings, transport=other)).evaluate(version, 20, name="after")
+        Evaluator(a_context("evaluator", tmp_path, settings, transport=other)).evaluate(version, 40, name="after")
     finally:
         evaluated.set()
         working.join(HANGS_S)
     report = msgspec.json.decode(other.reports.read("after") or b"", type=Report)
-    assert (report.n, report.unknown) == (20, 0)
+    assert (report.n, report.unknown) == (40, 0)
     playing: dict[str, str] = {}
     for device, owner, method in shared.CALLS:
         if method == "reset":
@@ -340,4 +340,4 @@ def test_a_worker_and_the_evaluator_take_turns_on_the_same_phones(tmp_path: Path
         assert playing[device] == owner, "someone else was in the middle of an episode"
     turns = [owner for _, owner, method in shared.CALLS if method == "reset"]
     first, last = turns.index("evaluator"), len(turns) - turns[::-1].index("evaluator")
-    assert turns[first:last].count("worker-0") >= 5, "the worker plays on while an evaluation is under way"
+    assert turns[first:last].count("worker-0") >= 3, "the worker plays on while an evaluation is under way"

@@ -94,7 +94,7 @@ def run(options: BenchOptions) -> MobileGymFigures:
         before, after = (read_report(folders[0].evaluations / f"{name}.json") for name in ("before", "after"))
     return msgspec.structs.replace(
         figures(before, after, summary, suite),
-        left_out=left_out(suite.left_out, config.tasks.mobilegym),
+        left_out=exclusion_reasons(suite.left_out, config.tasks.mobilegym),
         language=config.tasks.mobilegym.language,
         answers=config.tasks.mobilegym.answers,
         phones=config.devices.per_worker,
@@ -103,11 +103,11 @@ def run(options: BenchOptions) -> MobileGymFigures:
     )
 
 
-def left_out(unloaded: dict[str, str], settings: MobileGymConfig) -> dict[str, str]:
-    """Why each task is left out; where the clone lies is nobody's affair."""
+def exclusion_reasons(unloaded: dict[str, str], settings: MobileGymConfig) -> dict[str, str]:
+    """Why each excluded task is, without the path of the clone on this machine."""
     folder = str(Path(settings.folder).expanduser().absolute())
     reasons = {name: why.replace(f"{folder}/", "") for name, why in unloaded.items()}
-    return {**reasons, **dict.fromkeys(settings.leave_out, "left out by the file")}
+    return {**reasons, **dict.fromkeys(settings.leave_out, "excluded by leave_out in the settings")}
 
 
 def figures(before: Report, after: Report, summary: Summary, suite: MobileGymSuite) -> MobileGymFigures:

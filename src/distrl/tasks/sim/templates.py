@@ -240,19 +240,15 @@ class SimSuite:
         for attempt in range(TRIES):
             seed = seed_of(self.name, template.name, split, index, attempt)
             draft = Draft(SPLITS.index(split) * PHONES + seed % PHONES, seed, split)
-            if not self._fill(template, draft):
+            if self._refusal(template, draft):
                 continue
             task = draft.finish(suite=self.name, template=template.name, index=index)
             if split_of(task.instruction) == split:
                 return task
         return None
 
-    def _fill(self, template: Template, draft: Draft) -> bool:
-        """Whether the phone of this draft can pose the template."""
-        return not self._refusal(template, draft)
-
     def _refusal(self, template: Template, draft: Draft) -> str:
-        """Why the phone of this draft cannot pose the template, empty where it can; `TaskError` names the line of one that raises."""
+        """Fill the draft; why its phone cannot pose the template, empty where it can. `TaskError` names the line of one that raises."""
         where = f"template {template.name} of {self.name}"
 
         def refusal(error: BaseException) -> TaskError:

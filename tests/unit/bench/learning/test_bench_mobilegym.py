@@ -46,7 +46,7 @@ def test_every_level_stands_with_its_tasks_and_an_interval_of_its_rise() -> None
 
 def test_reasons_do_not_say_where_the_clone_lies() -> None:
     settings = MobileGymConfig(url="http://127.0.0.1:1/", folder=str(FAKE), leave_out=("demo.Raises",))
-    found = mobilegym.left_out(MobileGymSuite(settings).left_out, settings)
+    found = mobilegym.exclusion_reasons(MobileGymSuite(settings).left_out, settings)
     assert set(found) == {"demo.Raises", "empty.NeedsData"}
     assert "data-that-is-not-there.json" in found["empty.NeedsData"]
     assert not any(str(FAKE) in why for why in found.values())

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support.transport_contract")
-settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The same examples each time, so that a change fails for what it changes. `pytest --hypothesis-profile search` draws new ones.
+settings.register_profile("distrl", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("search", settings.get_profile("distrl"), derandomize=False)
 settings.load_profile("distrl")
 # Some virtual machines advertise AMX and end the process that uses it (SIGILL); `distrl doctor` tells. Read when torch is loaded.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")

@@ -210,7 +210,7 @@ def test_serve_sim_serves_until_it_is_told_to_end(config: AdbConfig, number: sig
         for serial in serials:
             assert asyncio.run(Adb(config).check(serial, "getprop ro.distrl.simulated")) == "1"
         process.send_signal(number)
-        assert "faults injected: none" in process.communicate(timeout=20)[0]
+        assert "faults injected: none" in process.communicate(timeout=60)[0]
         assert process.returncode == 0
     finally:
         process.kill()

@@ -41,9 +41,17 @@ def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
 
 def test_what_is_under_way_and_the_time_left_are_named(tmp_path: Path) -> None:
     reported: list[str] = []
-    slow = job(tmp_path, "aride, seed 1", "import time; time.sleep(0.5)")
+    gate = tmp_path / "gate"
+    slow = job(tmp_path, "aride, seed 1", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)")
     half_done = Job(label=slow.label, command=slow.command, log=slow.log, deadline_s=60.0, progress=lambda _: 0.5)
-    JobRunner(max_parallel=2, report=reported.append).run("runs", [job(tmp_path, "quick", "pass"), half_done])
+
+    def report(line: str) -> None:
+        reported.append(line)
+        if "aride, seed 1 50%" in line:
+            gate.touch()
+
+    quick = job(tmp_path, "quick", "pass")
+    JobRunner(max_parallel=2, report=report, clock=Clock(0.001)).run("runs", [quick, half_done])
     lines = [line for line in reported if "aride, seed 1 50%" in line]
     assert len(lines) == 1
     assert "1 of 2 done, about 0 s left; now" in lines[0]

@@ -128,13 +128,13 @@ def test_a_switch_that_is_part_of_its_row_shows_that_the_row_was_touched(tmp_pat
 
 def test_after_an_action_it_waits_for_quiet_from_then_on(tmp_path: Path) -> None:
     async def work(site: Pages) -> None:
-        later = "setTimeout(() => { this.textContent = 'Open' }, 300)"
+        later = "setTimeout(() => { this.textContent = 'Open' }, 200)"
         device = await site.shown(f'<button onclick="{later}">Shut</button>')
-        await asyncio.sleep(0.7)  # the page has not changed for longer than `quiet_s`
+        await asyncio.sleep(1.1)  # the page has not changed for longer than `quiet_s`
         assert (await tap(device, "Shut")).changed
         assert await texts(device) == ["Open"]
 
-    run(work, tmp_path, quiet_s=0.6)
+    run(work, tmp_path, quiet_s=1.0)
 
 
 def test_texts_of_a_screen_that_listens_as_a_whole_are_touched_where_it_has_few_parts_of_its_own(

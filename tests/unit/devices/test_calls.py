@@ -10,6 +10,7 @@ from contextvars import ContextVar
 import pytest
 
 from distrl.devices.calls import abandon_on_cancel
+from support.rollouts import until
 
 
 class Stubborn:
@@ -122,8 +123,7 @@ def test_a_call_that_is_abandoned_in_its_first_turn_still_cleans_up(wait: Callab
         asyncio.get_running_loop().call_soon(calling.cancel)
         with pytest.raises(asyncio.CancelledError):
             await calling
-        await asyncio.sleep(0.01)
-        assert closed == ["closed"]
+        await until(lambda: closed == ["closed"])
 
     asyncio.run(scene())
 

@@ -13,6 +13,7 @@ from distrl.devices.pool import PROBE_POLL_S, DevicePool
 from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.errors import DeviceError, DeviceLost, LossCause
 from support.faketime import FakeTime, play, settle
+from support.rollouts import until
 
 LIMITS = PoolLimits(
     restart_s=20.0,
@@ -262,10 +263,12 @@ def test_a_device_that_joins_is_given_to_whoever_waits_and_is_a_spare_where_ther
 def test_what_is_new_joins_and_gets_a_lane_and_errors_are_told_once() -> None:
     async def scene(time: FakeTime) -> None:
         there, told, grown, played = ["a", "b"], list[str](), list[int](), list[str]()
-        broken = False
+        broken, failed = False, 0
 
         def find() -> list[SimDevice]:
+            nonlocal failed
             if broken:
+                failed += 1
                 raise DeviceError("no adb server answers")
             return [Told(name, time) for name in there]
 
@@ -281,15 +284,12 @@ def test_what_is_new_joins_and_gets_a_lane_and_errors_are_told_once() -> None:
         first = [asyncio.create_task(lane()) for _ in range(2)]
         keeping = asyncio.create_task(following.keep(pool, lane, stopping, grown.append))
         there = ["b", "c", "d", "e", "f"]
-        for _ in range(500):
-            if len(pool) == 4 and len(played) == 3:  # joined, and its lane has begun
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: len(pool) == 4 and len(played) == 3)  # joined, and its lane has begun
         assert set(by_name(pool)) == {"a", "b", "c", "d"}  # as many as may be there
         assert set(played) == {"a", "b", "c"}  # and d is a spare
         assert grown[-1] == 3
         broken = True
-        await asyncio.sleep(0.1)
+        await until(lambda: failed >= 5)
         assert told == ["no adb server answers"]
         stopping.set()
         await asyncio.gather(keeping, *first)

@@ -91,12 +91,13 @@ def test_where_there_is_no_room_for_a_single_one_the_worker_hears_of_it() -> Non
 
 def test_a_request_waits_for_others_to_share_its_batch() -> None:
     policy = ScriptedPolicy()
-    batcher = make_batcher(policy, batch_size=8, wait_s=0.05)
+    batcher = make_batcher(policy, batch_size=8, wait_s=0.5)
 
     async def late() -> None:
         deciding = asyncio.create_task(batcher.run())
         first = asyncio.create_task(batcher.decide(SEEN))
-        await asyncio.sleep(0.005)  # the batcher is up and holds the first one back
+        for _ in range(5):
+            await asyncio.sleep(0)  # the batcher is up and holds the first one back
         await asyncio.gather(first, *(batcher.decide(SEEN) for _ in range(3)))
         deciding.cancel()
 

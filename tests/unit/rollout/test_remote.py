@@ -22,7 +22,7 @@ from distrl.types import Decision, Observation, Past, Press
 from support.batches import screens, tiny_policy
 from support.deciders import BATCHING, SETTINGS, Actors, Log, a_decider
 from support.learners import make_version
-from support.rollouts import HANGS_S
+from support.rollouts import HANGS_S, until
 from support.vlms import picture, seen, shake, tiny_vlm
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def test_while_no_actor_is_there_decisions_wait_and_the_worker_can_say_so() -> N
         actors = Actors()
         decider = RemoteDecider(actors, transport.weights, SETTINGS, frames=None, log=Log(), clock=lambda: now_s[0])
         asking = asyncio.create_task(decided(decider, screens(2)))
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(decider._since))
         assert decider.waiting == ""
         now_s[0] = LATE_S + 5
         said = decider.waiting

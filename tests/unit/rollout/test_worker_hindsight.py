@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -130,13 +131,16 @@ def test_a_suite_whose_hindsight_hangs_costs_that_relabelling_alone(tmp_path: Pa
         return [OTHER]
 
     parts = make(tmp_path, hang, judge_deadline_s=0.2)
-    worker = asyncio.run(play(parts, lambda worker: worker.counts.episodes >= 10 and worker.counts.unrelabelled > 0))
+    relabelled = lambda: any(one.source == "hindsight" for one in kept_by(parts))  # noqa: E731
+    worker = asyncio.run(
+        play(parts, lambda worker: worker.counts.episodes >= 10 and worker.counts.unrelabelled > 0 and relabelled())
+    )
     leaving.set()
     assert {event["why"] for event in told(tmp_path)} == {"hindsight took over 0.2 s"}
     late = {event["id"] for event in told(tmp_path)}  # on a busy machine more than those that hang
     assert worker.counts.unrelabelled == len(late) >= len(hung) >= 1
     assert set(hung) <= late <= {one.id for one in kept_by(parts)}, "it is stored"
-    assert any(one.source == "hindsight" for one in kept_by(parts)), "and others are relabelled"
+    assert relabelled(), "and others are"
 
 
 def test_something_that_is_no_task_is_refused_by_name() -> None:
@@ -165,10 +169,15 @@ def test_a_suite_that_hangs_for_ever_has_so_many_threads_and_no_more() -> None:
         for number in range(5):
             with pytest.raises(HindsightFailed, match=r"took over 0\.05 s"):
                 await stage.relabel(make_trajectory(f"e{number}", success=False))
-        assert asked == ["e0", "e1"], "the others waited for a place, and had their deadline too"
+        await until(lambda: len(asked) == 2)
+        assert set(asked) == {"e0", "e1"}, "the others waited for a place, and had their deadline too"
         leaving.set()
-        await until(lambda: not stage._places.locked())
-        assert await stage.relabel(make_trajectory("e9", success=False)) is not None
+        async with asyncio.timeout(HANGS_S):
+            while True:
+                await until(lambda: not stage._places.locked())
+                with suppress(HindsightFailed):  # on a busy machine the deadline is short
+                    assert await stage.relabel(make_trajectory("e9", success=False)) is not None
+                    break
 
     asyncio.run(scene())
 

@@ -84,14 +84,18 @@ PATIENCE_S = 60.0
 QUICK = RuntimeConfig(backoff_s=0.001, silent_after_s=30.0, max_restarts=3)
 
 
+LOOK_S = 0.005
+"""How long after its last look the supervisor looks again."""
+
+
 class Clock:
-    """The real time, plus what a test adds to it."""
+    """Time that a test lets pass, and a busy machine does not."""
 
     def __init__(self) -> None:
-        self.ahead_s = 0.0
+        self.now_s = 0.0
 
     def __call__(self) -> float:
-        return time.monotonic() + self.ahead_s
+        return self.now_s
 
 
 class Scene:
@@ -121,12 +125,13 @@ class Scene:
         while not holds():
             assert time.monotonic() < until_s, self.status
             self.runtime.supervise()
-            time.sleep(0.005)
+            self.clock.now_s += LOOK_S
+            time.sleep(LOOK_S)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, in which the supervisor looks as often as ever."""
         for _ in range(round(2 * seconds)):
-            self.clock.ahead_s += 0.5
+            self.clock.now_s += 0.5
             self.runtime.supervise()
 
     def deaths(self) -> list[dict[str, object]]:
@@ -245,7 +250,7 @@ def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp
     with scene(tmp_path, "falls-silent") as made:
         made.supervise_until(lambda: made.says("thinking hard"))
         made.runtime.supervise()  # which has heard that
-        made.clock.ahead_s += 3600.0
+        made.clock.now_s += 3600.0
         made.runtime.supervise()
         made.runtime.supervise()
         assert (made.status.note, made.deaths()) == ("", [])
@@ -254,13 +259,18 @@ def test_time_in_which_the_supervisor_did_not_look_either_is_nobodys_silence(tmp
 def test_a_role_that_is_long_in_starting_is_told_of_with_its_setting(tmp_path: Path) -> None:
     with scene(tmp_path, "gives-up-and-hangs", replace(QUICK, start_grace_s=5.0)) as made:
         made.supervise_until(lambda: made.status.heartbeat is not None)
-        unread = made.runtime._roles["worker-0"].reason_pipe
-        select.select([unread], [], [], PATIENCE_S)
-        os.read(unread, 100)  # as if it had said nothing
+        os.read(said_by(made), 100)  # as if it had said nothing
         made.pass_time(4.0)
         assert made.status.note == "", "loading takes its time"
         made.pass_time(3.0)
         assert "while starting (runtime.start_grace_s)" in str(made.deaths()[0]["why"])
+
+
+def said_by(made: Scene) -> int:
+    """The pipe on which the role says why it gives up, once it has."""
+    unread = made.runtime._roles["worker-0"].reason_pipe
+    assert select.select([unread], [], [], PATIENCE_S)[0]
+    return unread
 
 
 def is_alive(pid: int) -> bool:
@@ -403,7 +413,7 @@ def test_a_role_waits_out_its_back_off_and_the_longest_is_ten_seconds(tmp_path: 
         made.runtime.supervise()
         assert not made.status.alive
         assert "starts again in 10.0 s" in made.status.note
-        made.clock.ahead_s = 11.0
+        made.clock.now_s += 11.0
         made.runtime.supervise()
         assert made.status.alive
 
@@ -462,6 +472,7 @@ def test_a_role_that_gives_up_ends_the_run_with_its_reason_and_its_code(tmp_path
 def test_a_role_that_gives_up_and_then_hangs_is_heard_all_the_same(tmp_path: Path) -> None:
     with scene(tmp_path, "gives-up-and-hangs") as made:
         made.supervise_until(lambda: made.status.heartbeat is not None)
+        said_by(made)
         with pytest.raises(DistrlError, match="worker-0: the store took over 60 s"):
             made.pass_time(120.0)
         assert made.runtime.restarts() == 0

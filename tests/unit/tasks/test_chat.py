@@ -25,6 +25,7 @@ from support.chats import (
     says_text,
     sends,
 )
+from support.rollouts import HANGS_S
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 OVERLOADED = fails(429, "slow down", Retry_After="0.01")
@@ -160,7 +161,7 @@ def test_a_request_that_takes_too_long_is_cut_off_and_leaves_no_thread(act: Act)
         asked = client(server, request_s=0.1, retries=1)
         failed = failure(asked)
         assert (failed.cause, str(failed)) == ("timeout", "no answer within 0.1 s")
-        until_s = time.monotonic() + 10.0
+        until_s = time.monotonic() + HANGS_S
         while any(thread.name == "judge" for thread in threading.enumerate()):
             assert time.monotonic() < until_s, "its thread is still there"
             time.sleep(0.01)
@@ -178,7 +179,7 @@ def test_whoever_is_cancelled_leaves_no_thread() -> None:
             await asyncio.sleep(0.005)
 
     with ChatServer(usual=hangs) as server:
-        asyncio.run(asyncio.wait_for(scene(client(server)), 10.0))
+        asyncio.run(asyncio.wait_for(scene(client(server)), HANGS_S))
 
 
 def test_retry_after_is_waited_for_by_all_and_not_past_the_deadline() -> None:

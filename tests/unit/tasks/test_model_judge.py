@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from support.chats import (
     says_text,
     sends,
 )
+from support.rollouts import HANGS_S, until
 from support.trajectories import TASK
 
 HERE = Bounds(0.0, 0.0, 1.0, 0.1)
@@ -190,7 +190,7 @@ def test_the_reason_of_a_model_is_one_short_line_that_can_be_printed() -> None:
 def test_eight_verdicts_come_at_once() -> None:
     from threading import Barrier
 
-    together = Barrier(8, timeout=10.0)
+    together = Barrier(8, timeout=HANGS_S)
 
     def wait_for_all(handler: Handler) -> None:
         together.wait()
@@ -205,19 +205,19 @@ def test_eight_verdicts_come_at_once() -> None:
 
 
 def test_a_slow_model_does_not_hold_up_the_event_loop() -> None:
-    async def scene(judge: ModelJudge) -> int:
-        asking, turns = asyncio.create_task(judge.judge(attempt())), 0
-        while not asking.done():
-            await asyncio.sleep(0.005)
-            turns += 1
-        return turns
+    turned = threading.Event()
+
+    async def scene(judge: ModelJudge) -> Verdict:
+        asking = asyncio.create_task(judge.judge(attempt()))
+        await until(lambda: bool(server.asked))
+        turned.set()
+        return await asking
 
     def slowly(handler: Handler) -> None:
-        time.sleep(0.2)
-        says("success")(handler)
+        says("success" if turned.wait(HANGS_S) else "failure")(handler)
 
     with ChatServer(slowly) as server:
-        assert asyncio.run(scene(ModelJudge(judge_settings(server.url)))) > 5
+        assert asyncio.run(scene(ModelJudge(judge_settings(server.url)))).success
 
 
 # --- what the model is told

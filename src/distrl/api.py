@@ -84,7 +84,7 @@ def record(episodes: Iterable[Trajectory], config: Settings = None, **overrides:
     from distrl.experience.store import ExperienceStore
     from distrl.runtime.run_folder import create_run
 
-    found = list(episodes)  # all of them, before there is a folder
+    found = list(episodes) if isinstance(episodes, Iterable) else [episodes]  # all of them, before there is a folder
     if not found:
         raise UsageError("there is no episode to record", expected="one or more", fix="distrl.record([episode])")
     _check_episodes(found)
@@ -98,8 +98,11 @@ def record(episodes: Iterable[Trajectory], config: Settings = None, **overrides:
 def _check_episodes(episodes: Sequence[object]) -> None:
     ids = [episode.id if isinstance(episode, Trajectory) else "" for episode in episodes]
     if "" in ids:
-        found = type(episodes[ids.index("")]).__name__
-        raise UsageError(f"a {found} is no episode with an id", expected="records of distrl.types.Trajectory")
+        raise UsageError(
+            f"{episodes[ids.index('')]!r:.100} is no episode with an id",
+            expected="records of distrl.types.Trajectory",
+            fix="distrl.record(other_run.episodes(success=True))",
+        )
     if twice := [id for id in dict.fromkeys(ids) if ids.count(id) > 1]:
         raise UsageError(
             f"several episodes have the id {twice[0][:80]!r}", expected="an id for each", fix="number them"
@@ -114,7 +117,7 @@ def resolve(config: Settings, overrides: Mapping[str, Any]) -> Config:
         own = {key: value for key, value in flatten(config).items() if defaults.get(key) != value}
         return load_config(None, {**own, **changes})
     if isinstance(config, Mapping):
-        return load_config(None, {**dict(_leaves(config)), **changes})
+        return load_config(None, {**_by_key(config), **changes})
     if config is not None and not isinstance(config, str | os.PathLike):
         raise UsageError(
             f"{config!r:.100} is no configuration",
@@ -126,6 +129,16 @@ def resolve(config: Settings, overrides: Mapping[str, Any]) -> Config:
 
 def _key(name: str) -> str:
     return name.replace("__", ".")
+
+
+def _by_key(table: Mapping[str, Any]) -> dict[str, SettingValue]:
+    """The settings of a mapping, nested or with dotted keys, by key."""
+    found: dict[str, SettingValue] = {}
+    for key, value in _leaves(table):
+        if key in found:
+            raise UsageError(f"{key} is given twice", expected="each setting once", fix=f"keep one of the two: {key}")
+        found[key] = value
+    return found
 
 
 def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, SettingValue]]:
@@ -293,6 +306,7 @@ class Run:
         (None: all), `last` the newest so many of what is left.
         """
         _check_filters(success=success, source=source, last=last)
+        _check_text(template=(template, "contacts-call"), task=(task, "sim-start/train/00003"))
         return self._read_episodes(_Wanted(success=success, template=template, task=task, source=source), last)
 
     def _read_episodes(self, wanted: _Wanted, last: int | None) -> Iterator[Trajectory]:
@@ -365,6 +379,7 @@ class Run:
         """The lines of `metrics.jsonl`, those of one role ("learner", "worker-1", "evaluator") or of all."""
         from distrl.telemetry.events import read_events
 
+        _check_text(role=(role, "learner"))
         with read_errors(self.path):
             rows = read_events(self._folder.metrics)
         return [row for row in rows if role is None or role in (row.get("role"), row.get("event"))]
@@ -394,6 +409,9 @@ class Run:
 
     def curve(self, metric: str) -> list[tuple[float, float]]:
         """One metric over time: seconds since the first line of `metrics.jsonl`, and its value. Several workers take turns."""
+        from distrl.runtime.source import check_text
+
+        check_text("metric", metric, example="learner/loss/total")
         rows = self.metrics()
         first_s = float(rows[0]["time_s"]) if rows else 0.0
         points = [(float(row["time_s"]) - first_s, row.get(metric)) for row in rows]
@@ -462,6 +480,15 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a row of the index is one of them."""
         asked = {"success": self.success, "template": self.template, "task": self.task, "source": self.source}
         return all(wanted is None or getattr(row, name) == wanted for name, wanted in asked.items())
+
+
+def _check_text(**given: tuple[object, str]) -> None:
+    """`UsageError` where an argument is neither text nor None; each comes with an example."""
+    from distrl.runtime.source import check_text
+
+    for name, (value, example) in given.items():
+        if value is not None:
+            check_text(name, value, example=example)
 
 
 def _check_filters(*, success: object, source: object, last: object) -> None:

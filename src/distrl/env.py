@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import BytesIO
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,12 @@ def make_env(
 
 def _resolve(name: str | None, perturbations: PerturbationConfig | None, config: Settings) -> Config:
     """The configuration that is meant, with the suite that is meant."""
+    if not isinstance(perturbations, PerturbationConfig | None):
+        raise UsageError(
+            f"perturbations = {perturbations!r:.100} does not fit",
+            expected="a PerturbationConfig of distrl.config.schema, or None",
+            fix="perturbations=None",
+        )
     if config is None:
         devices = DevicesConfig(sim=SimConfig(perturbations=perturbations or NO_PERTURBATIONS))
         return Config(devices=devices, tasks=TasksConfig(suite=name or "sim-general"))
@@ -136,6 +143,10 @@ class PhoneEnv(gymnasium.Env[PlainObservation, "PlainAction | Action"]):
         if render_mode not in (None, "rgb_array"):
             seen = f"render_mode {render_mode!r} is unknown"
             raise UsageError(seen, expected='None or "rgb_array"', fix='render_mode="rgb_array"')
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0):
+            raise UsageError(
+                f"seed = {seed!r:.100} does not fit", expected="a whole number from 0 on, or None", fix="seed=0"
+            )
         meant = _resolve(name, perturbations, config)
         self._found_as = meant.tasks.suite
         self.suite, self.render_mode, self._seed = find_suite(meant.tasks), render_mode, seed

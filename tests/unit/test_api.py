@@ -272,7 +272,8 @@ def test_episodes_of_ones_own_are_recorded_as_a_run_and_none_is_refused_before_a
     with pytest.raises(UsageError, match="no episode to record"):
         distrl.record([], run__root=str(tmp_path / "none"))
     twice = [make_trajectory("mine"), make_trajectory("mine")]
-    for wrong, why in ((twice, "several episodes have the id 'mine'"), ([{}], "a dict is no episode")):
+    nothing = (([{}], "{} is no episode with an id"), (None, "None is no episode with an id"))
+    for wrong, why in ((twice, "several episodes have the id 'mine'"), *nothing):
         with pytest.raises(UsageError, match=why):
             distrl.record(wrong, run__root=str(tmp_path / "none"))  # type: ignore[arg-type]
     assert not (tmp_path / "none").exists()

@@ -168,6 +168,8 @@ def test_what_is_no_screenshot_is_refused_with_the_one_that_is(run: distrl.Run, 
         ({"last": 2.5}, "a whole number from 0 on"),
         ({"source": "zz"}, "one of demonstration, hindsight, played"),
         ({"success": "yes"}, "True, False or None"),
+        ({"template": 3}, "text"),
+        ({"task": 3}, "text"),
     ],
 )
 def test_episodes_that_there_cannot_be_are_refused_at_the_call(
@@ -185,6 +187,7 @@ def test_episodes_that_there_cannot_be_are_refused_at_the_call(
         lambda run: run.resume(watch="x"),
         lambda run: resolve(5, {}),  # type: ignore[arg-type]
         lambda run: resolve({1: 2}, {}),  # type: ignore[dict-item]
+        lambda run: distrl.train({"run": {"minutes": 1}, "run.minutes": 2}),
         lambda run: distrl.train(run__minutes=object()),
         lambda run: distrl.train(run__minutes=None),
         lambda run: distrl.train({"run": {"minutes": {"a": 1}}}),
@@ -211,3 +214,21 @@ def test_what_was_not_played_is_no_film(make: Callable[[Any], bytes], wrong: Any
 def test_an_episode_that_is_not_there_is_refused_by_its_id(run: distrl.Run, wrong: Any, seen: str) -> None:
     with pytest.raises(DistrlError, match=seen):
         run.episode(wrong)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run: run.metrics(role=3),
+        lambda run: run.curve(3),
+        lambda run: run.curve(None),
+        lambda run: distrl.make_env("sim-start", seed=-1),
+        lambda run: distrl.make_env("sim-start", seed="x"),
+        lambda run: distrl.make_env("sim-start", perturbations=3),
+    ],
+)
+def test_what_would_be_passed_over_in_silence_is_refused(run: distrl.Run, call: Callable[[distrl.Run], object]) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(run)
+    assert caught.value.expected
+    assert caught.value.fix

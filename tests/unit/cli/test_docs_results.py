@@ -90,6 +90,7 @@ def sturdy() -> list[str]:
         " · ".join(counted),
         f"{stalls['named_p50_s']:.2f} s · **{stalls['named_p99_s']:.2f} s** · {stalls['named_slowest_s']:.2f} s",
         f"{wrong['cases']} · {wrong['fine']} · {wrong['p99_s']:.2f} s · {wrong['slowest_s']:.2f} s",
+        f"{wrong['cases'] - wrong['generated']} fixed cases and {wrong['generated']} of {wrong['possible']:,}",
     ]
 
 

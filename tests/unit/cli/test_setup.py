@@ -51,6 +51,12 @@ def test_every_stage_of_the_installation_is_announced_and_the_second_time_there_
     assert "of 3" not in make(folder).stdout
 
 
+def test_every_extra_stands_on_the_page_of_the_installation() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`[a-z`, ]+) \|", (ROOT / "docs" / "install.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name for row in rows for name in re.findall("`([a-z]+)`", row)} == set(extras)
+
+
 @pytest.mark.parametrize(
     ("fails", "at", "fix"),
     [("-m venv", 1, "python3-venv"), ("constraints.txt torch", 2, "what pip says"), ("-e .[", 3, "what pip says")],

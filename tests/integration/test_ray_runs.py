@@ -23,6 +23,7 @@ from distrl.runtime.factory import make_policy  # noqa: E402
 from distrl.runtime.run_folder import RunFolder, held  # noqa: E402
 from distrl.runtime.summary import read_status  # noqa: E402
 from distrl.telemetry.events import events_of  # noqa: E402
+from distrl.transport.files import FileHeartbeats  # noqa: E402
 from support.clusters import a_cluster, add_node  # noqa: E402
 from support.runs import (  # noqa: E402
     ENDLESS,
@@ -133,12 +134,12 @@ def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     begun.append(training)
     run = training.run
     training.until(lambda: num_episodes(run) > 10)
-    assert all(heartbeat(run, f"inference-{number}").figures["decisions"] for number in range(2)), "both are asked"
+    training.until(lambda: all(num_decisions(run, f"inference-{number}") for number in range(2)))  # both are asked
     killed = kill_role(run, "inference-0")
     seen = num_episodes(run)
     training.until(lambda: num_episodes(run) > seen + 10)
     training.until(lambda: heartbeat(run, "inference-0").pid != killed)
-    training.until(lambda: heartbeat(run, "inference-0").figures.get("decisions", 0) > 0)
+    training.until(lambda: num_decisions(run, "inference-0") > 0)
     training.until(lambda: num_pinned(run) > 0)
     stopped = kill_role(run, "worker-0", signal.SIGSTOP)
     training.until(lambda: note_of(run, "worker-0").startswith("silent for "))
@@ -149,6 +150,12 @@ def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     assert summary["episodes"] == check_exactly_once(run)
     assert all("decisions_repeated" in heartbeat(run, f"worker-{number}").figures for number in range(2))
     check_scores(run)
+
+
+def num_decisions(run: RunFolder, role: str) -> float:
+    """What an actor says that it has decided; 0 before it says anything."""
+    found = FileHeartbeats(run.heartbeats).last(role)
+    return found.figures.get("decisions", 0.0) if found is not None else 0.0
 
 
 def num_pinned(run: RunFolder) -> float:
@@ -189,7 +196,7 @@ def refusal(*arguments: object, **settings: Any) -> str:
     command = [sys.executable, "-m", "distrl", "train", *map(str, arguments), *flags({**TINY, **words})]
     started_s = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=4 * BOUND_S, check=False)
-    assert time.monotonic() - started_s < 2 * BOUND_S
+    assert time.monotonic() - started_s < 3 * BOUND_S
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 15

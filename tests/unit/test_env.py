@@ -315,8 +315,8 @@ def test_the_history_is_as_long_as_the_configuration_says() -> None:
 
 
 def test_a_call_that_never_returns_ends_at_its_deadline_with_a_name() -> None:
-    loop = EventLoopThread(name="environment on a stone", deadline_s=0.05)
-    with pytest.raises(DeviceError, match=r"environment on a stone: a call took over 0\.05 s"):
+    loop = EventLoopThread(name="environment on a stone", deadline_s=1.0)
+    with pytest.raises(DeviceError, match="environment on a stone: a call took over 1 s"):
         loop(asyncio.sleep(60.0))
     assert loop(asyncio.sleep(0.0, "alive")) == "alive"
     loop.close()

@@ -156,12 +156,12 @@ def test_devices_that_never_come_back_cost_outcomes_and_do_not_end_the_evaluatio
     tasks = [a_page_task(index) for index in range(20)]
     told = list[str]()
     monkeypatch.setattr(evaluation, "TELL_S", 0.1)
-    how = on([page], beat=beats.append, no_device_s=0.2, tell=told.append)
+    how = on([page], beat=beats.append, no_device_s=1.0, tell=told.append)
     found = evaluate(ScriptedPolicy(), tasks, how)
     report = make_report(found, suite="pages", version=0)
     assert (report.n, report.unknown, report.success) == (20, 19, 1 / 20)
     why = f"1 restarting ({page.name} waits for its next restart: gone)"
-    assert report.unknown_because == {f"no device for 0.2 s: {why}": 19}
+    assert report.unknown_because == {f"no device for 1 s: {why}": 19}
     assert told == [f"no device is free: {why}"], "once, however often it is waited for"
     assert beats.count(1) >= 5, "it said that it was alive while it waited"
 

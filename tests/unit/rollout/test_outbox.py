@@ -207,8 +207,7 @@ def test_a_store_that_hangs_again_on_the_way_keeps_the_order(tmp_path: Path) -> 
         made.sink.on_add = lambda trajectory: made.sink._wait(trajectory) if trajectory.id == "b" else None
         made.sink.close()
         running = asyncio.create_task(made.outbox.run())
-        await until(lambda: made.outbox.hangs)
-        assert made.told == ["a"]
+        await until(lambda: made.outbox.hangs and made.told == ["a"])
         await made.put("d")
         await until(lambda: made.outbox.num_spooled == 3)
         assert made.spooled() == ["b", "c", "d"]

@@ -87,7 +87,7 @@ def test_whole_lines_are_forwarded_once_with_the_time_since_the_first(tmp_path: 
     with path.open("ab") as file:
         file.write(b'{"time_s": 101.0, "broken\n{"time_s": 1.0, "\xff": 1}\n{"half')
     forwarder.forward()
-    assert sink.wrote.wait(10)
+    assert sink.wrote.wait(30)
     assert sink.rows == [("learner", {"learner/updates": 3.0}, 0.0)]
     with path.open("ab") as file:
         file.write(b'": 1}\n')
@@ -134,10 +134,10 @@ def write_lines(path: Path, count: int) -> None:
 def test_a_sink_that_hangs_holds_nobody_up_and_what_it_loses_is_counted(tmp_path: Path) -> None:
     context, said, path = SinkContext(run=tmp_path), list[str](), tmp_path / "metrics.jsonl"
     hanging, good = Hanging(None, context), Recording(None, context)
-    forwarder = MetricForwarder(path, {"slow": hanging, "good": good}, tell=said.append, queue_lines=6, close_s=0.2)
+    forwarder = MetricForwarder(path, {"slow": hanging, "good": good}, tell=said.append, queue_lines=6, close_s=1.0)
     write_lines(path, 3)
     forwarder.forward()  # which would never return if it waited for a sink
-    assert hanging.wrote.wait(10)
+    assert hanging.wrote.wait(30)
     wait_until(lambda: len(good.rows) == 3)
     assert said == []
     write_lines(path, 6)  # two wait, the first is being written: four have a place
@@ -147,7 +147,7 @@ def test_a_sink_that_hangs_holds_nobody_up_and_what_it_loses_is_counted(tmp_path
     forwarder.close()
     hanging.go.set()
     assert said[1:] == [
-        "the metric sink slow had not closed 0.2 s after the end, with 6 lines not sent: metrics.jsonl has them",
+        "the metric sink slow had not closed 1 s after the end, with 6 lines not sent: metrics.jsonl has them",
         "the metric sink slow lost 2 lines, which came faster than it took them: metrics.jsonl has them",
     ]
     assert good.closed

@@ -6,7 +6,7 @@ from distrl.bench.base import BenchOptions
 from distrl.bench.system.faults import run
 
 NAMED_S = 3.0
-BUSY_S = 5.0
+BUSY_S = 20.0
 """What a machine that does other things besides may add."""
 
 

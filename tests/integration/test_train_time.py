@@ -116,7 +116,7 @@ def test_a_stopped_role_is_named_and_one_that_a_killed_supervisor_left_stopped_d
         return notes["worker-0"].startswith("silent for ")
 
     training.until(named)
-    assert time.monotonic() - stopped_s < 8.0  # three seconds, and room for a busy machine
+    assert time.monotonic() - stopped_s < 20.0  # three seconds, and room for a busy machine
     training.process.kill()
     training.process.wait()
     wait_until(lambda: living(run) == ["worker-0"])

@@ -329,7 +329,7 @@ def test_a_crashed_tab_a_hung_page_and_one_that_never_loads_cost_a_phone_and_no_
         await tap(well, "Well")
         assert await texts(well) == ["fine"]
 
-    run(work, tmp_path, call_s=2.0, settle_s=0.5)
+    run(work, tmp_path, call_s=5.0, settle_s=0.5)
 
 
 def test_a_killed_browser_is_replaced_and_nothing_is_held_against_its_phones(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Here:
 
     def __init__(self, site: FolderSite, folder: Path = FAKE) -> None:
         self.url, self.folder = f"{site.origin}/index.html", folder
-        settings = WebConfig(allow=(site.origin,), load_s=10.0, wait_s=0.05)
+        settings = WebConfig(allow=(site.origin,), load_s=30.0, call_s=30.0, wait_s=0.05)
         self.browser, self.gym = Browser(settings, name="browser"), Gym(str(folder), "")
         self.devices = [WebDevice(f"test/web-{n}", settings, self.browser, gym=self.gym) for n in range(2)]
         self.device = self.devices[0]

@@ -69,7 +69,7 @@ async def pages(folder: Path, **settings: Any) -> AsyncIterator[Pages]:
     """A site of `folder` and no phone yet; browser and all are gone afterwards."""
     site = FolderSite(folder)
     origin = await site.start()
-    chosen: Mapping[str, Any] = {"load_s": 5.0, "call_s": 10.0, "wait_s": 0.05, **settings}
+    chosen: Mapping[str, Any] = {"load_s": 30.0, "call_s": 30.0, "wait_s": 0.05, **settings}
     found = Pages(site, folder, WebConfig(**{**chosen, "allow": (origin, *chosen.get("allow", ()))}))
     try:
         yield found

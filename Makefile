@@ -4,8 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 LATER_TESTS := $(wildcard tests/e2e tests/integration)
-# Whole files to each of two processes, in the order of collection: tests/conftest.py has the longest ones first.
-IN_PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
+# Whole files to each of three processes, in the order of collection: tests/conftest.py has the longest ones first. On two cores three are
+# quicker than two, as these tests wait for processes, phones and browsers more than they compute.
+IN_PARALLEL = -n 3 --dist loadfile --no-loadscope-reorder
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 MEND = look at what pip says above: mostly the network or the disk. Then the same command again, which goes on from here
 # Tests start hundreds of processes; without bytecode on disk each of them would compile the whole package anew.
@@ -16,7 +17,7 @@ failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
 help:
 	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
-	@echo "make test    check, unit tests, integration and end-to-end tests: about ten minutes on two cores"
+	@echo "make test    check, unit tests, integration and end-to-end tests: about nine minutes on two cores"
 	@echo "make long    the tests that make test leaves out: whole runs of minutes, which continuous integration makes too"
 	@echo "make system  Chromium for the tests of Chromium phones, where it is missing and can be installed"
 	@echo "make check   format, lint (Dockerfiles too), types and the import law"

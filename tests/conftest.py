@@ -28,7 +28,7 @@ LONGEST = (
     "test_own_package.py",
     "test_ray_runs.py",
 )
-"""Files of minutes: begun last, one of them would run alone at the end while the other process has nothing left."""
+"""Files of minutes: begun last, one of them would run alone at the end while the other processes have nothing left."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

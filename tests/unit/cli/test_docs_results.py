@@ -90,7 +90,6 @@ def sturdy() -> list[str]:
         " · ".join(counted),
         f"{stalls['named_p50_s']:.2f} s · **{stalls['named_p99_s']:.2f} s** · {stalls['named_slowest_s']:.2f} s",
         f"{wrong['cases']} · {wrong['fine']} · {wrong['p99_s']:.2f} s · {wrong['slowest_s']:.2f} s",
-        f"{wrong['cases'] - wrong['generated']} fixed cases and {wrong['generated']} of {wrong['possible']:,}",
     ]
 
 
@@ -342,6 +341,14 @@ def test_the_page_of_the_results_shows_the_figures_of_its_files() -> None:
         *models(),
     ]
     assert shown(PAGE, "Figures") == found
+
+
+def test_the_page_of_the_results_says_how_many_wrong_commands_there_are() -> None:
+    wrong = kept("wrong_input")
+    fixed, made = wrong["cases"] - wrong["generated"], wrong["generated"]
+    assert f"{fixed} fixed cases and {made} of {wrong['possible']:,} that are generated" in (ROOT / PAGE).read_text(
+        encoding="utf-8"
+    )
 
 
 def ten_figures() -> list[str]:

@@ -157,7 +157,7 @@ def test_wrong_input_is_refused_before_libraries_are_loaded_that_take_seconds(tm
         right = needed(trained, tmp_path).get(name, []) + (NO_ANDROID if name.startswith("devices ") else [])
         asked += wrong_arguments(name, parser, right, tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *HEAVY], input=json.dumps(asked), capture_output=True, text=True, cwd=elsewhere, timeout=120, check=False
+        [sys.executable, "-c", WITHOUT, *HEAVY], input=json.dumps(asked), capture_output=True, text=True, cwd=elsewhere, timeout=500, check=False
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 

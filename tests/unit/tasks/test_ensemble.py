@@ -129,7 +129,7 @@ def test_a_model_that_hangs_leaves_the_others_their_say(monkeypatch: pytest.Monk
         settings = judge_settings(server.url, kind="ensemble", deadline_s=0.5)
         found = asyncio.run(find_judge(replace(settings, ensemble=vote)).judge(ON))
     assert found.success
-    assert "model: unknown (timeout" in found.reason
+    assert "model: unknown (" in found.reason  # by its own deadline or, on a busy machine, by that of the vote
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ class WebConfig(Section, frozen=True):
     """Elements of a screen that are read."""
     kept_pages: Few = 32
     """Pages of MiniWoB++ that a phone keeps loaded, a few MB each: a task on one of them begins at once."""
-    quiet_s: SecondsOrNone = 0.03
+    quiet_s: SecondsOrNone = 0.02
     """The screen is at rest once the page has not changed for so long and nothing on it moves."""
     settle_s: Seconds = 2.0
     """Go on after so many seconds even if the page keeps changing."""

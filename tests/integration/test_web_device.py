@@ -308,8 +308,10 @@ def test_it_waits_for_data_that_a_tap_asks_for_and_not_for_news_that_do_not_come
         load = f"fetch('{site.settings.allow[1]}/data').then(r=>r.text()).then(t=>{{said.textContent=t}})"
         poll = f"said.textContent='asked '+ ++n;fetch('{site.settings.allow[1]}/news?'+n)"
         device = await site.shown(
-            f'{SAID}<button onclick="{load}">Load</button><button onclick="{poll}">Poll</button><script>let n=0</script>'
+            f'{SAID}<button onclick="{load}">Load</button><button onclick="{poll}">Poll</button>'
+            "<button onclick=\"new Worker('page.html')\">Work</button><script>let n=0</script>"
         )
+        await tap(device, "Work")
         await tap(device, "Load")
         assert (await texts(device))[0] == "data"
         assert device.unsettled == 0

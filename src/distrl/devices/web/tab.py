@@ -29,8 +29,8 @@ LONG_PRESS_S, SWIPE_STEPS, SWIPE_S = 0.7, 6, 0.12
 RETRY_S, FETCH_POLL_S = 0.05, 0.01
 POPUP_S = 0.5
 """How long a pop-up may take to say where it goes."""
-ENDLESS = frozenset({"EventSource", "Ping", "Media", "Prefetch"})
-"""Kinds of requests that no screen waits for."""
+ENDLESS = frozenset({"EventSource", "Ping", "Media", "Prefetch", "Other"})
+"""Kinds of requests that no screen waits for; pages that are prefetched are among "Other"."""
 T = TypeVar("T")
 Touch = Literal["touchStart", "touchMove", "touchEnd", "touchCancel"]
 
@@ -403,7 +403,8 @@ class Tab:
 
     def _take_request(self, params: Params) -> None:
         address = str(params["request"]["url"]).partition("?")[0]
-        if params.get("type") not in ENDLESS and address not in self._endless:
+        of_page = params.get("loaderId")  # a worker's program has none, and its end is not told here
+        if of_page and params.get("type") not in ENDLESS and address not in self._endless:
             self._requests[str(params["requestId"])] = address
 
     def _answer_dialog(self, kind: str) -> None:

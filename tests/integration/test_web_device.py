@@ -276,6 +276,22 @@ def test_it_waits_for_what_goes_on_in_a_frame(tmp_path: Path) -> None:
     run(work, tmp_path)
 
 
+def test_it_waits_for_a_timer_that_a_tap_sets_and_not_for_those_of_a_page_that_polls(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        later = "setTimeout(()=>{said.textContent='first';setTimeout(()=>{said.textContent='second'},300)},400)"
+        polls = "const poll=()=>{polled++;setTimeout(poll,100)};let polled=0;poll()"
+        device = await site.shown(f'{SAID}<button onclick="{later}">Later</button><script>{polls}</script>')
+        await tap(device, "Later")
+        assert (await texts(device))[0] == "second"
+        inner = site.write("inner.html", f'<button onclick="{later.replace("said", "this")}">Within</button>')
+        await site.shown(f'<iframe src="{inner}"></iframe>')
+        await tap(device, "Within")
+        assert await texts(device) == ["second"]
+        assert device.unsettled == 0
+
+    run(work, tmp_path, settle_s=20.0)
+
+
 def test_a_picture_shows_what_the_elements_say(tmp_path: Path) -> None:
     async def work(site: Pages) -> None:
         colour = "document.body.style.background=n<12?'red':'lime';said.textContent=n"

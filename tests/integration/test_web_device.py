@@ -246,6 +246,106 @@ def test_it_waits_for_what_a_tap_sets_off(tmp_path: Path) -> None:
     run(work, tmp_path)
 
 
+def test_a_page_that_was_not_made_for_phones_is_touched_where_it_is_shown(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        url = site.write("wide.html", "")
+        place = "position:absolute;left:700px;top:1200px"
+        (tmp_path / "wide.html").write_text(
+            f'<!DOCTYPE html><div style="{place}" onclick="this.textContent=1">Far</div>'
+        )
+        device = site.phone()
+        await device.start(WebSetup(url=url))
+        assert named(await device.capture(screenshot=False), "Far").bounds.left > 0.5
+        assert (await tap(device, "Far")).changed
+        assert await texts(device) == ["1"]
+
+    run(work, tmp_path)
+
+
+COUNT = "let n=0;const t=setInterval(()=>{{{0};if(++n>12)clearInterval(t)}},10)"
+"""Something that happens every 10 ms, twelve times."""
+
+
+def test_it_waits_for_what_goes_on_in_a_frame(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        inner = site.write("inner.html", f'<button onclick="{COUNT.format("this.textContent=n")}">Count</button>')
+        device = await site.shown(f'<iframe src="{inner}"></iframe>')
+        await tap(device, "Count")
+        assert await texts(device) == ["12"]
+
+    run(work, tmp_path)
+
+
+def test_it_waits_for_a_timer_that_a_tap_sets_and_not_for_those_of_a_page_that_polls(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        later = "setTimeout(()=>{said.textContent='first';setTimeout(()=>{said.textContent='second'},300)},400)"
+        polls = "const poll=()=>{polled++;setTimeout(poll,100)};let polled=0;poll()"
+        device = await site.shown(f'{SAID}<button onclick="{later}">Later</button><script>{polls}</script>')
+        await tap(device, "Later")
+        assert (await texts(device))[0] == "second"
+        inner = site.write("inner.html", f'<button onclick="{later.replace("said", "this")}">Within</button>')
+        await site.shown(f'<iframe src="{inner}"></iframe>')
+        await tap(device, "Within")
+        assert await texts(device) == ["second"]
+        assert device.unsettled == 0
+
+    run(work, tmp_path, settle_s=20.0)
+
+
+def test_a_picture_shows_what_the_elements_say(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        colour = "document.body.style.background=n<12?'red':'lime';said.textContent=n"
+        device = await site.shown(f'{SAID}<button onclick="{COUNT.format(colour)}">Colour</button>')
+        first = await device.capture(screenshot=True)  # from now on it takes pictures while it waits
+        await device.perform(Tap(*named(first, "Colour").bounds.centre))
+        capture = await device.capture(screenshot=True)
+        assert "12" in [each.text for each in capture.elements]
+        red, green, blue = Image.open(BytesIO(capture.screenshot)).convert("RGB").getpixel((350, 700))
+        assert (red < 50, green > 200, blue < 50) == (True, True, True), (red, green, blue)
+        await device.start(WebSetup(url=site.write("page.html", "<p>Next</p>")))  # a document of its own counts anew
+        other = (await device.capture(screenshot=True)).screenshot
+        assert other not in (first.screenshot, capture.screenshot)
+        assert Image.open(BytesIO(other)).convert("RGB").getpixel((350, 700)) == (255, 255, 255)
+
+    run(work, tmp_path)
+
+
+def test_it_waits_for_data_that_a_tap_asks_for_and_not_for_news_that_do_not_come(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        if b"/news" not in asked:
+            await asyncio.sleep(0.5)
+            head = "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nConnection: close\r\nContent-Length: 4\r\n\r\n"
+            writer.write(f"{head}data".encode())
+            writer.close()
+        await reader.read()
+
+    async def work(site: Pages) -> None:
+        load = f"fetch('{site.settings.allow[1]}/data').then(r=>r.text()).then(t=>{{said.textContent=t}})"
+        poll = f"said.textContent='asked '+ ++n;fetch('{site.settings.allow[1]}/news?'+n)"
+        device = await site.shown(
+            f'{SAID}<button onclick="{load}">Load</button><button onclick="{poll}">Poll</button>'
+            "<button onclick=\"new Worker('page.html')\">Work</button><script>let n=0</script>"
+        )
+        await tap(device, "Work")
+        await tap(device, "Load")
+        assert (await texts(device))[0] == "data"
+        assert device.unsettled == 0
+        for number in (1, 2, 3):
+            await tap(device, "Poll")
+            assert (await texts(device))[0] == f"asked {number}"
+            assert device.unsettled == 1
+
+    async def with_data() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with asyncio.timeout(120), pages(tmp_path, allow=(origin,), settle_s=4.0) as found:
+            await work(found)
+        server.close()
+
+    asyncio.run(with_data())
+
+
 def test_a_page_gets_nowhere_but_to_the_allowed_addresses(tmp_path: Path) -> None:
     reached: list[str] = []
 
@@ -292,6 +392,24 @@ def test_dialogs_are_answered_and_a_storm_of_them_is_a_fault(tmp_path: Path) -> 
         assert (await texts(device))[0] == "true null"
         with pytest.raises(DeviceLost, match="dialogs"):
             await tap(device, "Storm")
+        await device.restart()
+        await device.start(WebSetup(url=site.write("calm.html", "<p>Calm</p>")))
+        assert await texts(device) == ["Calm"]
+
+    run(work, tmp_path)
+
+
+def test_a_storm_of_empty_pop_ups_is_a_fault(tmp_path: Path) -> None:
+    async def work(site: Pages) -> None:
+        device = await site.shown('<button onclick="setInterval(()=>window.open(), 10)">Storm</button>')
+
+        async def go_on() -> None:
+            for _ in range(20):
+                await tap(device, "Storm")
+
+        with pytest.raises(DeviceLost, match="pop-ups") as lost:
+            await go_on()
+        assert lost.value.cause is LossCause.CRASH
         await device.restart()
         await device.start(WebSetup(url=site.write("calm.html", "<p>Calm</p>")))
         assert await texts(device) == ["Calm"]

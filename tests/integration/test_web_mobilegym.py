@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,7 +21,7 @@ from distrl.config.load import load_config
 from distrl.config.schema import WebConfig
 from distrl.devices.web.browser import Browser
 from distrl.devices.web.device import WebDevice
-from distrl.devices.web.gym import Gym
+from distrl.devices.web.gym import BRIDGE, Gym
 from distrl.devices.web.sites import FolderSite
 from distrl.errors import ConfigError, DeviceLost, LossCause, TaskError
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode, with_verdict
@@ -313,6 +317,41 @@ def test_phones_share_one_process_which_is_replaced_when_it_dies_and_gone_at_the
     run(work)
     assert len(set(pids)) == 2
     assert not any(is_running(pid) for pid in pids)
+
+
+OWNER = """
+import subprocess, sys, time
+bridge = subprocess.Popen([sys.executable, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+print(bridge.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_code_of_the_package_that_never_ends_ends_with_its_owner(tmp_path: Path) -> None:
+    (tmp_path / "bench_env").mkdir()
+    begun = tmp_path / "begun"
+    (tmp_path / "bench_env" / "__init__.py").write_text(f"open({str(begun)!r}, 'w').close()\nwhile True: pass\n")
+    command = [sys.executable, "-c", OWNER, str(BRIDGE), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        try:
+            wait_for(begun.exists)
+            assert is_running(pid)
+            owner.kill()
+            owner.wait()
+            wait_for(lambda: not is_running(pid))
+        finally:
+            owner.kill()
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 @needs_chromium

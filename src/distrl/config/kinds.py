@@ -255,8 +255,8 @@ class WebConfig(Section, frozen=True):
     """Elements of a screen that are read."""
     kept_pages: Few = 32
     """Pages of MiniWoB++ that a phone keeps loaded, a few MB each: a task on one of them begins at once."""
-    quiet_s: SecondsOrNone = 0.03
-    """The screen is at rest once the page has not changed for so long and nothing on it moves."""
+    quiet_s: SecondsOrNone = 0.02
+    """The screen is at rest once the page has not changed for so long, nothing on it moves and it waits for nothing."""
     settle_s: Seconds = 2.0
     """Go on after so many seconds even if the page keeps changing."""
     wait_s: SecondsOrNone = 0.5

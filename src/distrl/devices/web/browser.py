@@ -111,7 +111,7 @@ class Browser:
         how = {
             "disposeOnDetach": True,
             "proxyServer": DEAD_PROXY,
-            "proxyBypassList": ";".join(["<-loopback>", *origins]),
+            "proxyBypassList": ";".join(["<-loopback>", *origins, *map(_socket_of, origins)]),
         }
         made = await connection.call("Target.createBrowserContext", how)
         id = str(made["browserContextId"])
@@ -171,3 +171,8 @@ class Browser:
             info = msgspec.convert(params["targetInfo"], TargetInfo)
             if info.type == "page" and info.opener_id and (on_popup := self._on_popup.get(info.opener_id)):
                 on_popup(info)
+
+
+def _socket_of(origin: str) -> str:
+    """Where the web sockets of an origin go."""
+    return "ws" + origin.removeprefix("http")

@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from distrl.config.schema import WebConfig
 from distrl.devices.web.cdp import Connection
@@ -45,7 +47,7 @@ FLAGS = (
     "--disable-site-isolation-trials", "--process-per-site", "--mute-audio", "--password-store=basic", "--use-mock-keychain", "--hide-scrollbars",
     "--disable-features=Translate,MediaRouter,OptimizationHints,IsolateOrigins,site-per-process,PaintHolding,AcceptCHFrame",
     "--blink-settings=primaryHoverType=1,availableHoverTypes=1,primaryPointerType=2,availablePointerTypes=2",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--host-resolver-rules=MAP distrl.invalid ~NOTFOUND",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     f"--proxy-server={DEAD_PROXY}", "--proxy-bypass-list=<-loopback>", "--lang=en-US", "--force-color-profile=srgb",
 )  # fmt: skip
 GUARDIAN = """
@@ -93,6 +95,12 @@ def find_chromium(program: str = "") -> str:
     raise DeviceError("there is no Chromium on this machine", expected=f"one of {', '.join(PROGRAMS)}", fix=INSTALL)
 
 
+def resolver_rules(allow: Sequence[str]) -> str:
+    """The flag that has names looked up for these origins and this machine alone: a hint of a page would ask for any, past every proxy."""
+    names = dict.fromkeys(["localhost", "127.0.0.1", *(urlsplit(origin).hostname for origin in allow)])
+    return "--host-resolver-rules=" + ", ".join(["MAP * ~NOTFOUND", *(f"EXCLUDE {name}" for name in names)])
+
+
 def chromium_version(program: str = "") -> str:
     """Path and version of the program, which is run for it."""
     path = find_chromium(program)
@@ -118,7 +126,13 @@ class Chromium:
         """Start it and wait until it answers; `DeviceError` where there is none, `DeviceLost` where it does not come up."""
         program = find_chromium(settings.chromium)
         profile = Path(tempfile.mkdtemp(prefix="distrl-chromium-"))
-        words = [program, *FLAGS, f"--user-data-dir={profile}", "--disk-cache-size=33554432"]
+        words = [
+            program,
+            *FLAGS,
+            resolver_rules(settings.allow),
+            f"--user-data-dir={profile}",
+            "--disk-cache-size=33554432",
+        ]
         words += (
             ["--no-sandbox"] if settings.sandbox == "off" or (settings.sandbox == "auto" and os.geteuid() == 0) else []
         )

@@ -63,6 +63,8 @@ class WebDevice:
         self._elements: tuple[UiElement, ...] = ()
         self._status = Status()
         self._fresh, self._using = False, False
+        self._pictures, self._picture = False, b""
+        """Whether the last capture wanted one, and the one of what was seen last; empty: it has still to be taken."""
         self.unsettled = 0
         """Looks at a page that kept changing until `settle_s` was over."""
 
@@ -95,8 +97,9 @@ class WebDevice:
         tab = self._present()
         if not self._fresh:
             await self._look()
-        self._fresh = False
-        picture = await tab.picture() if screenshot else b""
+        self._fresh, self._pictures = False, screenshot
+        picture = (self._picture or await tab.picture()) if screenshot else b""
+        self._picture = b""
         return Capture(
             elements=self._elements if self._settings.elements else (),
             screenshot=picture,
@@ -231,7 +234,11 @@ class WebDevice:
         return self._tab
 
     async def _look(self) -> None:
-        seen = await self._present().look(self._page.status, skip=self._page.skip)
+        tab, self._picture = self._present(), b""
+        if self._pictures:
+            seen, self._picture = await tab.look_with_picture(self._page.status, skip=self._page.skip)
+        else:
+            seen = await tab.look(self._page.status, skip=self._page.skip)
         if not seen.rested:
             self.unsettled += 1
         try:
@@ -254,15 +261,15 @@ class WebDevice:
             case Tap(x=x, y=y):
                 if why := _outside(x, y):
                     return why
-                await tab.tap(x * tab.width, y * tab.height)
+                await tab.tap(*tab.point(x, y))
             case LongPress(x=x, y=y):
                 if why := _outside(x, y):
                     return why
-                await tab.hold(x * tab.width, y * tab.height)
+                await tab.hold(*tab.point(x, y))
             case Swipe(x=x, y=y, to_x=to_x, to_y=to_y):
                 if why := _outside(x, y) or _outside(to_x, to_y):
                     return why
-                await tab.swipe((x * tab.width, y * tab.height), (to_x * tab.width, to_y * tab.height))
+                await tab.swipe(tab.point(x, y), tab.point(to_x, to_y))
             case TypeText(text=text):
                 return await self._type(tab, text)
             case Press(key="enter"):

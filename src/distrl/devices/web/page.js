@@ -4,6 +4,7 @@
   if (Object.prototype.hasOwnProperty.call(window, "__distrl")) return;
   const POINTING = new Set(["click", "mousedown", "mouseup", "touchstart", "touchend", "pointerdown", "pointerup"]);
   const LARGE = 0.3, MOST_TEXT = 200, MOST_WORDS = 400, MOST_PARTS = 40, MANY_PARTS = 4;
+  const FRAMES = 2, NO_FRAME_MS = 250, TICK_MS = 8, LONGEST_TIMER_MS = 600, SETS_MS = 150;
   const BUTTONS = new Set(["button", "submit", "reset", "image", "file", "color", "range"]);
   const PICKERS = new Set(["date", "time", "month", "datetime-local", "week"]);
   const TAPPED_ROLES = new Set(["button", "link", "tab", "checkbox", "radio", "menuitem", "menuitemradio", "menuitemcheckbox",
@@ -24,8 +25,9 @@
   };
 
   // --- rest ----------------------------------------------------------------------------------------------------------
-  let changed_at = performance.now(), changes = 0;
-  const observer = new MutationObserver(() => { changed_at = performance.now(); changes += 1; });
+  let changes = 0;
+  const note = () => { changes += 1; };
+  const observer = new MutationObserver(note);
   const WATCHED = {childList: true, subtree: true, attributes: true, characterData: true};
   observer.observe(document, WATCHED);
   const {attachShadow} = Element.prototype;
@@ -36,27 +38,74 @@
     return root;
   };
   const closed = new WeakMap();
-  const scrolled = () => { changed_at = performance.now(); };
-  addEventListener.call(window, "scroll", scrolled, {capture: true, passive: true});
-  addEventListener.call(document, "input", scrolled, {capture: true, passive: true});
-  const {setTimeout, requestAnimationFrame} = window;
+  addEventListener.call(window, "scroll", note, {capture: true, passive: true});
+  addEventListener.call(document, "input", note, {capture: true, passive: true});
+  const {setTimeout, clearTimeout, clearInterval, requestAnimationFrame} = window;
+
+  // What a touch sets off may come with a timer: a delayed answer, or what React holds back for 300 ms after a placeholder.
+  const timers = new Map();  // those of the page that ring soon, and when they were set
+  const clock = () => performance.timeOrigin + performance.now();
+  let acted_at = clock();
+  for (const kind of ["pointerdown", "touchstart", "keydown", "beforeinput"]) {
+    addEventListener.call(window, kind, () => { acted_at = clock(); }, {capture: true, passive: true});
+  }
+  window.setTimeout = function (work, ms, ...rest) {
+    if (typeof work !== "function" || Number(ms) > LONGEST_TIMER_MS) return setTimeout.call(window, work, ms, ...rest);
+    const number = setTimeout.call(window, function (...passed) {
+      timers.delete(number);
+      return work.apply(this, passed);
+    }, ms, ...rest);
+    timers.set(number, clock());
+    return number;
+  };
+  window.clearTimeout = (number) => { timers.delete(number); clearTimeout.call(window, number); };
+  window.clearInterval = (number) => { timers.delete(number); clearInterval.call(window, number); };
+  const in_frames = (ask) => {
+    const told = [];
+    for (let at = 0; at < window.length; at += 1) {
+      try { told.push(ask(window[at].__distrl)); } catch { /* of another origin, or its script has not run yet */ }
+    }
+    return told;
+  };
+  const ringing = (until) => [...timers.values()].some((set) => set >= acted_at && set <= until)
+    || in_frames((frame) => frame.ringing(until)).some(Boolean);
 
   const moving = () => document.getAnimations().some(
     (each) => each.playState === "running" && each.effect && each.effect.getComputedTiming().endTime < 5000);
+  const watch = () => {
+    // How often the page and the frames of its origin have changed so far. What moves changes all the time.
+    if (moving()) note();
+    return in_frames((frame) => frame.watch()).reduce((sum, each) => sum + each, changes);
+  };
   const rest = (quiet_ms, settle_ms) => new Promise((done) => {
     const began = performance.now();
-    let drawn = 0;
-    requestAnimationFrame(() => { drawn = 1; requestAnimationFrame(() => { drawn = 2; }); });
+    let until = clock() + SETS_MS;  // timers set later are of a page that sets one after the other and changes nothing
+    let seen = watch(), since = began, frames = 0;
+    const draw = (wanted) => requestAnimationFrame(() => {
+      if (wanted !== seen) return;
+      frames += 1;
+      if (frames < FRAMES) draw(wanted); else look();
+    });
+    let over = false;
     const look = () => {
-      const now = performance.now();
-      if (now - began > settle_ms) return done(false);
-      const loaded = document.readyState === "complete";
-      if ((drawn === 2 || now - began > 250) && loaded && now - Math.max(changed_at, began) >= quiet_ms && !moving()) return done(true);
-      setTimeout(look, 12);
+      if (over) return;
+      const sum = watch(), now = performance.now();
+      if (sum !== seen) {
+        seen = sum, since = now, frames = 0, until = clock() + SETS_MS;
+        draw(seen);
+      }
+      const drawn = frames >= FRAMES || now - since > NO_FRAME_MS;
+      const rested = drawn && now - since >= quiet_ms && document.readyState === "complete" && !ringing(until);
+      over = rested || now - began > settle_ms;
+      if (over) done(rested);
     };
-    look();
+    const tick = () => {
+      look();
+      if (!over) setTimeout(tick, TICK_MS);
+    };
+    draw(seen);
+    tick();
   });
-
   // --- elements ------------------------------------------------------------------------------------------------------
   const words = (text) => (text || "").replace(/\s+/g, " ").trim().slice(0, MOST_TEXT);
   const role = (el) => (el.getAttribute("role") || "").toLowerCase();
@@ -305,7 +354,7 @@
       // A page that is one picture, such as of a book: a person would touch its middle.
       found.push([0, 0, innerWidth, innerHeight, "", "", "View", "", true, false, null, false, true]);
     }
-    return {elements: found.filter(Boolean), foreign, width: innerWidth, height: innerHeight, title: words(document.title), changes, drawn};
+    return {elements: found.filter(Boolean), foreign, width: innerWidth, height: innerHeight, title: words(document.title), changes: watch(), drawn};
   };
   const shifted = (each, frame) => {
     const border = {x: frame.node.clientLeft, y: frame.node.clientTop};
@@ -385,5 +434,5 @@
   }, true);
   const shut_picker = () => { const was = picker !== null; shut(); return was; };
 
-  Object.defineProperty(window, "__distrl", {value: Object.freeze({look, rest, prepare, shut_picker}), enumerable: false});
+  Object.defineProperty(window, "__distrl", {value: Object.freeze({look, rest, watch, ringing, prepare, shut_picker}), enumerable: false});
 })();

@@ -147,12 +147,12 @@ class PhonePage:
         names = self._names
         match action:
             case Tap(x=x, y=y):
-                return await self._input(tab, names.tap, x * tab.width, y * tab.height)
+                return await self._input(tab, names.tap, *tab.point(x, y))
             case LongPress(x=x, y=y):
-                return await self._input(tab, names.long_press, x * tab.width, y * tab.height)
+                return await self._input(tab, names.long_press, *tab.point(x, y))
             case Swipe():
-                start = {"x": action.x * tab.width, "y": action.y * tab.height}
-                end = {"x": action.to_x * tab.width, "y": action.to_y * tab.height}
+                points = (tab.point(action.x, action.y), tab.point(action.to_x, action.to_y))
+                start, end = ({"x": left, "y": top} for left, top in points)
                 return await self._input(tab, names.swipe, start, end)
             case TypeText(text=text):
                 return await self._input(tab, names.type, text)

@@ -23,12 +23,14 @@ from distrl.devices.web.cdp import Params, Refused
 from distrl.errors import DeviceError, DeviceLost, LossCause, TaskError
 from distrl.types import Bounds, UiElement
 
-MOST_DIALOGS = 25
-"""Dialogs within one action; a page with more is a storm."""
+MOST_DIALOGS = MOST_POPUPS = 25
+"""Within one action; a page with more is a storm."""
 LONG_PRESS_S, SWIPE_STEPS, SWIPE_S = 0.7, 6, 0.12
-RETRY_S = 0.05
+RETRY_S, FETCH_POLL_S = 0.05, 0.01
 POPUP_S = 0.5
 """How long a pop-up may take to say where it goes."""
+ENDLESS = frozenset({"EventSource", "Ping", "Media", "Prefetch", "Other"})
+"""Kinds of requests that no screen waits for; pages that are prefetched are among "Other"."""
 T = TypeVar("T")
 Touch = Literal["touchStart", "touchMove", "touchEnd", "touchCancel"]
 
@@ -45,6 +47,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     drawn: int = 0
     """A hash of how all that can be touched is styled."""
     rested: bool = True
+    changes: int = 0
+    """How often the page had changed by then."""
     status: msgspec.Raw = msgspec.Raw(b"null")
     """What the kind of page says of itself."""
 
@@ -74,11 +78,21 @@ class Tab:
         self._browser, self.context, self._settings, self.name, self._sleep = browser, context, settings, name, sleep
         self._connection, self._allowed = context.connection, frozenset(context.allowed)
         self._target = self._session = self._lost = self._frame = self._popup = ""
-        self._loading, self._loaded, self._dialogs = False, asyncio.Event(), 0
+        self._loading, self._loaded = False, asyncio.Event()
+        self._dialogs = self._opened = 0
+        """Dialogs and pop-ups within this action."""
         self._popups: set[str] = set()
         """Pop-ups that have not yet said where they go."""
+        self._requests: dict[str, str] = {}
+        """Addresses that the page has asked for and not yet got, without their queries, by the request."""
+        self._endless: set[str] = set()
+        """Those of them whose answer did not come within `settle_s`: the document is told news that way, and they are not waited for again."""
+        self._arrivals = 0
+        """Documents and answers that came so far: after each, the screen may differ without a change of the page's own."""
         self.url, self.sized = "about:blank", False
         self.width, self.height, self.scale = settings.width, settings.height, settings.pixel_ratio
+        self._viewport = (float(settings.width), float(settings.height))
+        """What the screen shows of the page, in the page's own pixels: more than the screen has where it was not made for phones."""
         self.counted: Counter[str] = Counter()
         """What was stopped so far: dialogs, popups, blocked, choosers."""
 
@@ -104,6 +118,7 @@ class Tab:
             ("Runtime.enable", {}),
             ("Page.addScriptToEvaluateOnNewDocument", {"source": PAGE_SCRIPT, "runImmediately": True}),
             ("Fetch.enable", {"patterns": patterns}),
+            ("Network.enable", {"maxTotalBufferSize": 0, "maxResourceBufferSize": 0}),
             ("Page.setInterceptFileChooserDialog", {"enabled": True}),
             ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
             ("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 1}),
@@ -116,6 +131,7 @@ class Tab:
     async def resize(self, width: int, height: int, *, mobile: bool) -> None:
         """Give it a screen of so many CSS pixels; a `mobile` one heeds what a page says of its viewport."""
         self.width, self.height, self.sized = width, height, True
+        self._viewport = (float(width), float(height))
         metrics = {"width": width, "height": height, "deviceScaleFactor": self.scale, "mobile": mobile}
         await self._call(
             "Emulation.setDeviceMetricsOverride",
@@ -176,6 +192,10 @@ class Tab:
         return True
 
     # gestures
+
+    def point(self, x: float, y: float) -> tuple[float, float]:
+        """Where on the page a share of the screen is, in CSS pixels."""
+        return x * self._viewport[0], y * self._viewport[1]
 
     async def tap(self, x: float, y: float) -> None:
         """Touch a point, in CSS pixels."""
@@ -242,7 +262,8 @@ class Tab:
             f"({{...__distrl.look({arguments}), rested, status: {status}}}))"
         )
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + settings.settle_s + settings.load_s
+        settled_s = loop.time() + settings.settle_s
+        until_s = settled_s + settings.load_s
         while True:
             self._check_alive()
             await self._follow_popup()
@@ -255,8 +276,41 @@ class Tab:
                     raise DeviceLost(f"{self.name} shows a page that cannot be read: {error}") from error
                 await self._sleep(RETRY_S)
                 continue
+            self._viewport = (seen.width, seen.height)
+            if self._requests and not self._loading:
+                if loop.time() < settled_s:
+                    await self._until_fetched(settled_s)
+                    continue
+                self._endless.update(self._requests.values())
+                self._requests.clear()
+                seen = msgspec.structs.replace(seen, rested=False)
             if not (self._loading or self._popup or self._popups) or loop.time() > until_s:
                 return await self._with_frames(seen) if seen.foreign else seen
+
+    async def look_with_picture(self, status: str = "null", *, skip: str = "") -> tuple[Seen, bytes]:
+        """The same, with a picture that was begun while the page came to rest; empty where the page has changed since."""
+        early = asyncio.create_task(self._early_picture(), name=f"{self.name}: picture")
+        try:
+            seen = await self.look(status, skip=skip)
+            changes, arrivals, picture = await early
+        finally:
+            early.cancel()
+            early.add_done_callback(_looked_at)
+        same = (changes, arrivals) == (seen.changes, self._arrivals) and seen.rested and not seen.foreign
+        return seen, picture if same else b""
+
+    async def _early_picture(self) -> tuple[int, int, bytes]:
+        """How often the page had changed, and a picture begun after that; nothing where the page goes away."""
+        try:
+            changes = await self.evaluate("__distrl.watch()", int)
+            return changes, self._arrivals, await self.picture()
+        except (Refused, Thrown):
+            return -1, -1, b""
+
+    async def _until_fetched(self, until_s: float) -> None:
+        while self._requests and asyncio.get_running_loop().time() < until_s:
+            self._check_alive()
+            await self._sleep(FETCH_POLL_S)
 
     async def picture(self) -> bytes:
         """The screen as a JPEG."""
@@ -324,6 +378,9 @@ class Tab:
                 self._decide_request(params)
             case "Page.frameNavigated" if not params["frame"].get("parentId"):
                 self._frame, self.url = str(params["frame"]["id"]), str(params["frame"]["url"])
+                self._arrivals += 1
+                self._requests.clear()  # nobody tells of the end of what the last document asked for
+                self._endless.clear()
             case "Page.navigatedWithinDocument" if params.get("frameId") == self._frame:
                 self.url = str(params["url"])
             case "Page.frameStartedLoading" if params.get("frameId") == self._frame:
@@ -332,12 +389,23 @@ class Tab:
             case "Page.frameStoppedLoading" if params.get("frameId") == self._frame:
                 self._loading = False
                 self._loaded.set()
+            case "Network.requestWillBeSent":
+                self._take_request(params)
+            case "Network.loadingFinished" | "Network.loadingFailed":
+                self._arrivals += 1
+                self._requests.pop(str(params["requestId"]), None)
             case "Page.fileChooserOpened":
                 self.counted["choosers"] += 1
             case "Inspector.targetCrashed":
                 self._lose("its tab crashed")
             case "Inspector.detached" | "closed":
                 self._lose(str(params.get("why") or params.get("reason") or "it was detached"))
+
+    def _take_request(self, params: Params) -> None:
+        address = str(params["request"]["url"]).partition("?")[0]
+        of_page = params.get("loaderId")  # a worker's program has none, and its end is not told here
+        if of_page and params.get("type") not in ENDLESS and address not in self._endless:
+            self._requests[str(params["requestId"])] = address
 
     def _answer_dialog(self, kind: str) -> None:
         self._dialogs += 1
@@ -358,7 +426,10 @@ class Tab:
     def _take_popup(self, info: TargetInfo) -> None:
         """A phone shows one page at a time: what would open beside it opens in its place, where that is allowed."""
         if info.target_id not in self._popups:
+            self._opened += 1
             self.counted["popups"] += 1
+            if self._opened > MOST_POPUPS:
+                self._lose(f"its page opened over {MOST_POPUPS} pop-ups at once")
             self._popups.add(info.target_id)
             asyncio.get_running_loop().call_later(POPUP_S, self._close_popup, info.target_id)
         if info.url and info.url != "about:blank":  # it is told only after the pop-up is there
@@ -373,13 +444,14 @@ class Tab:
     async def _follow_popup(self) -> None:
         while self._popups:
             await self._sleep(RETRY_S)
+            self._check_alive()
         url, self._popup = self._popup, ""
         if url:
             await self.go(url)
 
     def _began_action(self) -> None:
         self._check_alive()
-        self._dialogs = 0
+        self._dialogs = self._opened = 0
 
     def _lose(self, why: str) -> None:
         self._lost = self._lost or why
@@ -419,6 +491,12 @@ class Tab:
             raise DeviceLost(
                 f"{self.name} did not answer within {self._settings.call_s:g} s", cause=LossCause.LATE
             ) from None
+
+
+def _looked_at(task: asyncio.Task[tuple[int, int, bytes]]) -> None:
+    """What became of a picture that is not wanted any more is nobody's concern."""
+    if not task.cancelled():
+        task.exception()
 
 
 def origin_of(url: str) -> str:

@@ -233,6 +233,11 @@ def test_pages_follow_a_run_and_find_back_after_the_server_was_gone(chromium: Br
         )
         fleet.click(".tile")
         fleet.until("document.querySelector('dialog[open]')?.innerText.includes('Send it 2')")
+        fleet.run("window.pressed = document.querySelector('dialog .buttons button'); pressed.focus()")
+        screens.show(DeviceViews(time_s=time.time(), devices=tuple(_view(number, 3) for number in range(12))))
+        fleet.until("document.querySelector('dialog[open]').innerText.includes('Send it 3')")
+        assert fleet.run("document.activeElement === pressed && pressed.isConnected")
+        fleet.run("document.querySelector('dialog').close()")
         assert fleet.errors == []
 
         first.stop()

@@ -8,7 +8,7 @@ import pytest
 
 import distrl
 from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
-from distrl.bench.system.view import Window, counted, share
+from distrl.bench.system.view import Stretch, Window, counted, share
 
 
 def window(*, opened: bool, rate: float) -> Window:
@@ -19,7 +19,10 @@ def window(*, opened: bool, rate: float) -> Window:
 def test_each_window_counts_what_was_stored_and_learned_within_it(tmp_path: Path) -> None:
     run = distrl.open_run(write_stored_run(tmp_path, 400).path)
     rows = run.index(limit=1000)
-    first, second = counted([(True, BEGAN_S, BEGAN_S + 70), (False, BEGAN_S + 70, BEGAN_S + 105)], run)
+    opened = Stretch(opened=True, begin_s=BEGAN_S, end_s=BEGAN_S + 70, cores={"server": 0.01})
+    closed = Stretch(opened=False, begin_s=BEGAN_S + 70, end_s=BEGAN_S + 105)
+    first, second = counted([opened, closed], run)
+    assert (first.cores, second.cores) == ({"server": 0.01}, {})
     assert (first.opened, second.opened) == (True, False)
     assert first.episodes_per_s == round(200 / 70, 3)
     assert second.steps_per_s == round(sum(row.steps for row in rows[200:300]) / 35, 3)

@@ -8,7 +8,7 @@ export async function show({ place, go, say_title }) {
   say_title("Fleet");
   const run = place.run, tiles = new Map(), grid = h("div.tiles"), total = h("span.soft"), over = h("span.soft"), empty = h("p.empty", { hidden: true });
   const dialog = h("dialog.large", { "aria-label": "One device", onclose: () => { large = ""; } });
-  let large = "", filter = "", filtered = false, heard = 0;
+  let large = "", filter = "", filtered = false, heard = 0, held = { begun: "", step: 0 };
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       const tile = entry.target.tile;
@@ -56,7 +56,7 @@ export async function show({ place, go, say_title }) {
     const device = tile.device, begun = `${device.task} ${device.instruction}`, last = tile.did.at(-1);
     if (tile.begun !== begun || (last && device.step < last.step)) { tile.begun = begun; tile.did = []; }
     if (device.state !== "playing" || !device.step || !device.action) return;
-    const done = { step: device.step, says: `${words(device.action, touched(device))}, value ${short(device.value)}` };
+    const done = { step: device.step, says: `${words(device.action, touched(device))}, value ${short(device.value)}`, device };
     if (tile.did.at(-1)?.step === device.step) tile.did[tile.did.length - 1] = done; else tile.did.push(done);
   }
 
@@ -75,7 +75,7 @@ export async function show({ place, go, say_title }) {
   }
 
   // Made once: what is replaced every second would lose the focus, and the click that began before it.
-  const canvas = h("canvas", { role: "img" }), title = h("h1.wrap"), name = h("p.soft"), facts = h("dl.facts"), did = h("ol.did"), episode = h("div", {}, h("h2", {}, "This episode, as seen from here"), did), stored = h("p");
+  const canvas = h("canvas", { role: "img" }), title = h("h1.wrap"), name = h("p.soft"), facts = h("dl.facts"), did = h("ol.did"), which = h("p.soft"), episode = h("div", {}, h("h2", {}, "This episode, as seen from here"), which, did), stored = h("p");
   const yourself = h("button", { type: "button", onclick: () => take_phone(tiles.get(large)?.device.task) }, "Try this task yourself");
   put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, title, name, facts, episode, stored, h("div.buttons", {}, yourself, h("button", { type: "button", onclick: () => dialog.close() }, "Close")), refused)));
 
@@ -93,11 +93,30 @@ export async function show({ place, go, say_title }) {
     tell(title, device.instruction || device.device);
     tell(name, device.device);
     put(facts, about.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-    const done = tiles.get(device.device).did;
-    episode.hidden = !done.length;
-    put(did, done.map((one) => h("li", { value: one.step }, one.says)));
+    const tile = tiles.get(device.device), before = tile.did.find((one) => held.begun === tile.begun && held.step === one.step)?.device;
+    episode.hidden = !tile.did.length;
+    tell(which, before ? `The screen is that of step ${before.step}; press it again for the screen of now.` : "Press a step for its screen.");
+    list_steps(tile, before);
     yourself.hidden = !device.task;
-    requestAnimationFrame(() => draw(canvas, shape(device), { action: device.action }));
+    const seen = before ? { ...before, picture: before.picture === device.picture ? device.picture : "" } : device;  // of pictures only the newest is kept
+    requestAnimationFrame(() => draw(canvas, shape(seen), { action: seen.action }));
+  }
+
+  function list_steps(tile, before) {
+    while (did.children.length > tile.did.length) did.lastChild.remove();
+    tile.did.forEach((one, at) => {
+      let item = did.children[at];
+      if (!item) did.append(item = h("li", {}, h("button.quiet", { type: "button", onclick: (event) => hold(event.target.closest("li").value) })));
+      item.value = one.step;
+      tell(item.firstChild, one.says);
+      item.firstChild.setAttribute("aria-pressed", String(one.device === before));
+    });
+  }
+
+  function hold(step) {
+    const tile = tiles.get(large);
+    held = { begun: tile.begun, step: held.begun === tile.begun && held.step === step ? 0 : step };
+    show_large(tile.device);
   }
 
   /** Devices that are not as they were; `names`: all in their order, where that has changed. */

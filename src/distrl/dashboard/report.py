@@ -141,7 +141,7 @@ def cause_of(entry: Entry) -> str:
     """What went wrong, without the names that differ from one episode to the next."""
     detail = entry.detail
     reason = (
-        re.sub(r"[\"'“][^\"'”]{1,80}[\"'”]|(?<=[a-z])\d+", "…", detail.reason)
+        re.sub(r"[\"'“][^\"'”]{1,80}[\"'”]|(?<=[a-z])\d+", "…", detail.reason).replace(" (…)", "")
         if detail is not None and detail.reason
         else ""
     )

@@ -16,8 +16,9 @@ import distrl
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.cli.compare import differences, facts
 from distrl.cli.main import main
+from distrl.dashboard.catalogue import Detail, Entry
 from distrl.dashboard.drawing import screen_svg
-from distrl.dashboard.report import write_report
+from distrl.dashboard.report import cause_of, write_report
 from distrl.dashboard.trace import trace_of
 from distrl.experience.frames import FrameStore
 from distrl.experience.store import ExperienceStore
@@ -109,6 +110,18 @@ def test_a_report_shows_pictures_that_were_kept(tmp_path: Path) -> None:
     with ExperienceStore(run.experience) as store:
         store.add(replace(won, id="with-pictures", steps=steps))
     assert any(address.startswith("data:image/jpeg;base64,") for address in read(write_report(run.path)).addresses)
+
+
+def test_failures_that_differ_in_names_alone_are_one_cause() -> None:
+    def cause(reason: str) -> str:
+        detail = Detail(
+            instruction="", device="", outcome="failure", reason=reason, progress=0.0, priority=0.0, invalid=0
+        )
+        return cause_of(Entry(seq=1, id="a", task="a", suite="a", template="a", version=0, staleness=0, steps=1, success=False, source="played", ending="finished", wall_s=1.0, worker="w", created_s=0.0, detail=detail))  # fmt: skip
+
+    gone = [cause(f"changed what nobody asked for: contacts.person/{who} is gone") for who in ("p1 ('Ann Lee')", "p23 ('Bo')", "p4")]  # fmt: skip
+    assert gone == ["changed what nobody asked for: contacts.person/p… is gone"] * 3
+    assert cause("notes.note 'n2' ('Tea') should be gone") == cause("notes.note 'n17' should be gone")
 
 
 # --- trace ------------------------------------------------------------------------------------------------------------

@@ -140,13 +140,13 @@ const valued = (chart, line, at) => {
   return line.low?.length ? `${show(value)} [${show(line.low[at])}, ${show(line.high[at])}]` : show(value);
 };
 const place = (chart, value, tick = false) => (chart.across === "s" ? (tick ? minutes(value) : duration(value)) : chart.across === "version" ? `version ${Math.round(value)}` : tick ? String(+value.toPrecision(3)) : `at ${short(value)}`);
-const minutes = (value) => (value >= 3600 ? `${+(value / 3600).toFixed(1)} h` : value >= 60 ? `${+(value / 60).toFixed(1)} min` : `${Math.round(value)} s`);
+const minutes = (value) => (value >= 3600 ? `${+(value / 3600).toFixed(1)} h` : value < 60 ? `${Math.round(value)} s` : value % 60 ? duration(value).replace(" min", "") : `${value / 60} min`);
 const tick_text = (value, range) => (Math.abs(value) < (range[1] - range[0]) / 1e6 ? "0" : Math.abs(value) >= 1000 ? short(value) : String(+value.toPrecision(3)));
 
 function ticks([low, high], about, preferred = []) {
   const rough = (high - low) / about;
   const power = 10 ** Math.floor(Math.log10(rough || 1));
-  const step = preferred.find((one) => one >= rough) || [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) || 1;
+  const step = preferred.find((one) => one >= 0.75 * rough) || [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) || 1;
   const found = [];
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-6; value += step) found.push(value);
   return found;

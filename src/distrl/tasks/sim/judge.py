@@ -82,9 +82,9 @@ def _why(check: SimCheck, holds: list[bool], effects: tuple[str, ...], end: EndS
         return f"changed what nobody asked for: {', '.join(effects[:3])}"
     if not all(holds):
         first = _missing(check, holds.index(False), end, before)
-        return f"{holds.count(False)} of {len(holds)} conditions do not hold: {first}"
+        return first if len(holds) == 1 else f"{holds.count(False)} of {len(holds)} conditions do not hold: {first}"
     claimed = end.claim.status if end.claim else "nothing"
-    return f"the agent should have claimed {_rightly(check)!r} and claimed {claimed}"
+    return f"all conditions hold, but the agent should have claimed {_rightly(check)!r} and claimed {claimed}"
 
 
 def _rightly(check: SimCheck) -> str:

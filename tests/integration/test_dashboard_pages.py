@@ -191,6 +191,14 @@ def test_charts_are_read_with_the_arrow_keys(page: Page, shown: Dashboard, run: 
     assert page.errors == []
 
 
+def test_success_of_each_template_has_its_band(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    open_page(page, shown, run, "/learning?by=template")
+    page.until("document.querySelectorAll('.small').length > 3")
+    assert page.run("[...document.querySelectorAll('.small')].every(one => one.querySelectorAll('path').length === 2 && one.querySelector('path.band'))")  # fmt: skip
+    assert page.run("[...document.querySelectorAll('.small .value')].every(one => /^[0-9]+ % .[0-9]+, [0-9]+. · /.test(one.innerText))")  # fmt: skip
+    assert page.errors == []
+
+
 def test_logs_are_searched(page: Page, shown: Dashboard, run: RunFolder) -> None:
     open_page(page, shown, run, "/health")
     page.key("/")

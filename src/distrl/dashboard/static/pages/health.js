@@ -8,7 +8,7 @@ const times = (number) => (number === 1 ? "once" : `${number} times`);
 
 export async function show({ place, say_title }) {
   say_title("Health");
-  const run = place.run, roles = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Roles" }), more = h("div.cols"), log = h("div.log"), told = h("span.soft"), over = h("span.soft");
+  const run = place.run, roles = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Roles" }), more = h("div.cols"), log = h("div.log", { tabindex: "0", role: "region", "aria-label": "Lines of the logs" }), told = h("span.soft"), over = h("span.soft");
   const text = h("input", { type: "search", placeholder: "Search the logs", "aria-label": "Search the logs", oninput: () => { clearTimeout(waiting); waiting = setTimeout(lines, 200); } });
   const which = h("select", { "aria-label": "Role", onchange: () => lines() });
   const troubles = h("input", { type: "checkbox", onchange: () => lines() });

@@ -292,16 +292,16 @@ def _stretch(tab: Tab, address: str, window_s: float, *, training: int) -> Stret
     else:
         tab.close()
     time.sleep(SETTLE_S)
-    began_s, before = time.time(), _processes(training, tab.pid)
+    began_s, before = time.time(), processes(training, tab.pid)
     time.sleep(window_s)
-    ended_s, after = time.time(), _processes(training, tab.pid)
+    ended_s, after = time.time(), processes(training, tab.pid)
     if address and not tab.read("document.querySelectorAll('.tile canvas').length > 0"):
         raise UsageError("the fleet's page has lost its devices while it was measured", fix="distrl view, and look")
     cores = {name: round(cpu_rate([before[name], after[name]]), 4) for name in before}
     return Stretch(opened=bool(address), begin_s=began_s, end_s=ended_s, cores=cores)
 
 
-def _processes(training: int, browser: int) -> dict[str, Sample]:
+def processes(training: int, browser: int) -> dict[str, Sample]:
     """What browser, server and training have used so far."""
     parents = dict[int, int]()
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import distrl
 from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
-from distrl.bench.system.view import Stretch, Window, counted, share
+from distrl.bench.system.view import Stretch, Window, counted, processes, share
 
 
 def window(*, opened: bool, rate: float) -> Window:
@@ -41,3 +46,23 @@ def test_the_interval_of_a_share_is_as_wide_as_its_pairs_differ() -> None:
     assert value == 1.0
     assert 0.9 < low < 0.99  # type: ignore[operator]
     assert 1.01 < high < 1.1  # type: ignore[operator]
+
+
+BUSY_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+
+
+def test_processor_time_is_that_of_a_process_and_all_that_it_started() -> None:
+    training = subprocess.Popen([sys.executable, "-c", f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'while True: pass', 'view']); {BUSY_CHILD}"], start_new_session=True)  # fmt: skip
+    browser = subprocess.Popen([sys.executable, "-c", BUSY_CHILD], start_new_session=True)
+    try:
+        until_s = time.monotonic() + 60.0
+        while not all(sum(one.cpu_s.values()) > 0.2 for one in processes(training.pid, browser.pid).values()):
+            assert time.monotonic() < until_s, processes(training.pid, browser.pid)
+            time.sleep(0.05)
+        found = processes(training.pid, browser.pid)
+        assert [len(found[name].cpu_s) for name in ("training", "browser", "server")] == [2, 2, 1]
+        assert sum(found["machine"].cpu_s.values()) >= sum(sum(found[name].cpu_s.values()) for name in ("training", "browser", "server"))  # fmt: skip
+    finally:
+        for one in (training, browser):
+            os.killpg(one.pid, signal.SIGKILL)
+            one.wait()

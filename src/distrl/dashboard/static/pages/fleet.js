@@ -77,7 +77,7 @@ export async function show({ place, go, say_title }) {
   // Made once: what is replaced every second would lose the focus, and the click that began before it.
   const canvas = h("canvas", { role: "img" }), title = h("h1.wrap"), name = h("p.soft"), facts = h("dl.facts"), did = h("ol.did"), which = h("p.soft"), episode = h("div", {}, h("h2", {}, "This episode, as seen from here"), which, did), stored = h("p");
   const yourself = h("button", { type: "button", onclick: () => take_phone(tiles.get(large)?.device.task) }, "Try this task yourself");
-  put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, title, name, facts, episode, stored, h("div.buttons", {}, yourself, h("button", { type: "button", onclick: () => dialog.close() }, "Close")), refused)));
+  put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, title, name, facts, episode, stored, h("div.buttons", {}, yourself, h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close")), refused)));
 
   function enlarge(device) {
     large = device;

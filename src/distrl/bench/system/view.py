@@ -144,10 +144,10 @@ def run(options: BenchOptions) -> ViewFigures:
         steps_share=share(windows, lambda one: one.steps_per_s),
         episodes_share=share(windows, lambda one: one.episodes_per_s),
         updates_share=share(windows, lambda one: one.updates_per_s),
-        browser_cores=_mean_cores(windows, "browser"),
-        server_cores=_mean_cores(windows, "server"),
-        training_cores=_mean_cores(windows, "training"),
-        other_cores=round(float(np.mean([2 * one.cores["machine"] - sum(one.cores.values()) for one in windows])), 4),
+        browser_cores=cores_with_page(windows, "browser"),
+        server_cores=cores_with_page(windows, "server"),
+        training_cores=cores_with_page(windows, "training"),
+        other_cores=other_cores(windows),
         window_s=window_s,
         windows=windows,
     )
@@ -355,8 +355,15 @@ def _window(one: Stretch, rows: Sequence[IndexRow], learned: Sequence[tuple[floa
     )
 
 
-def _mean_cores(windows: Sequence[Window], name: str) -> float:
+def cores_with_page(windows: Sequence[Window], name: str) -> float:
+    """Mean CPU seconds per second while the page was open."""
     return round(float(np.mean([one.cores[name] for one in windows if one.opened])), 4)
+
+
+def other_cores(windows: Sequence[Window]) -> float:
+    """Mean CPU seconds per second of what belongs to neither the page nor the training."""
+    ours = ("browser", "server", "training")
+    return round(float(np.mean([one.cores["machine"] - sum(one.cores[name] for name in ours) for one in windows])), 4)
 
 
 def share(windows: Sequence[Window], read: Callable[[Window], float]) -> Row:

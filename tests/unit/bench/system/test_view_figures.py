@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import distrl
 from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
-from distrl.bench.system.view import Stretch, Window, counted, processes, share
+from distrl.bench.system.view import Stretch, Window, cores_with_page, counted, other_cores, processes, share
 
 
 def window(*, opened: bool, rate: float) -> Window:
@@ -46,6 +47,13 @@ def test_the_interval_of_a_share_is_as_wide_as_its_pairs_differ() -> None:
     assert value == 1.0
     assert 0.9 < low < 0.99  # type: ignore[operator]
     assert 1.01 < high < 1.1  # type: ignore[operator]
+
+
+def test_what_disturbed_the_comparison_is_what_the_machine_did_beside_it() -> None:
+    cores = [{"browser": 0.02, "server": 0.01, "training": 1.2, "machine": 1.3}, {"browser": 0.0, "server": 0.0, "training": 1.2, "machine": 1.25}]  # fmt: skip
+    windows = [msgspec.structs.replace(window(opened=not number, rate=1.0), cores=one) for number, one in enumerate(cores)]  # fmt: skip
+    assert other_cores(windows) == pytest.approx(0.06)
+    assert [cores_with_page(windows, name) for name in ("browser", "server")] == [0.02, 0.01]
 
 
 BUSY_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"

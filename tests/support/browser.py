@@ -219,10 +219,12 @@ class Page:
             self.ask("Input.dispatchMouseEvent", type=kind, x=found[0], y=found[1], button="left", clickCount=1)
 
     def press(self, at: tuple[float, float], *, hold_s: float = 0.0) -> None:
-        """Press the mouse at a place, and release it after a while."""
-        self.ask("Input.dispatchMouseEvent", type="mousePressed", x=at[0], y=at[1], button="left", clickCount=1)
-        time.sleep(hold_s)
-        self.ask("Input.dispatchMouseEvent", type="mouseReleased", x=at[0], y=at[1], button="left", clickCount=1)
+        """Press the mouse at a place, and release it after a while, as the events themselves say: a slow machine makes no long press of a tap."""
+        now_s = time.time()
+        for kind, at_s in (("mousePressed", now_s - hold_s - 0.05), ("mouseReleased", now_s)):
+            self.ask(
+                "Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1, timestamp=at_s
+            )
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
         """Press, move and release the mouse."""

@@ -280,23 +280,25 @@ async def _events(opened: OpenRun, wants_fleet: bool) -> AsyncIterator[bytes]:
     """Events until whoever listens goes; where nothing changes, a comment that keeps the connection."""
     pulse: _Pulse | None = None
     sent: dict[str, int] = {}
-    quiet = 0
+    told_s, quiet = 0.0, 0
     yield b"retry: 1000\n\n"
     while True:
         try:
             now, tiles, heard_s = await _aside(_look, opened, wants_fleet)
         except DAMAGE as error:  # a browser would only ask again at once, and for ever
             yield _event("trouble", {"text": _encodable(_why(error)).splitlines()[0]})
-            pulse, sent = None, {}
+            pulse, sent, told_s = None, {}, 0.0
             await asyncio.sleep(5 * LOOK_EVERY_S)
             continue
         fresh, sent_now = changed(tiles, sent)
-        said = now != pulse or fresh or sent_now.keys() != sent.keys()
+        others = list(sent_now) != list(sent)
+        moved = bool(fresh) or others or heard_s != told_s
+        said = now != pulse or moved
         if now != pulse:
             yield _event("pulse", now)
-        if wants_fleet and (fresh or sent_now.keys() != sent.keys()):
-            yield _event("fleet", {"heard_s": heard_s, "devices": fresh, "names": list(sent_now)})
-        pulse, sent = now, sent_now
+        if moved:
+            yield _event("fleet", {"heard_s": heard_s, "devices": fresh, "names": list(sent_now) if others else None})
+        pulse, sent, told_s = now, sent_now, heard_s
         quiet = 0 if said else quiet + 1
         if quiet >= 10:
             quiet = 0

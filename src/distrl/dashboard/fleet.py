@@ -16,6 +16,8 @@ from distrl.types import UiElement
 LONGEST_TEXT = 48
 FRESH_S = 0.5
 """How old tiles may be."""
+SAME_S = 1.0
+"""Two beginnings that are no further apart are of one episode."""
 
 
 class Tile(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +36,8 @@ class Tile(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     action: object
     value: float
-    play_s: float
+    began_s: float
+    """When its episode began, as a date; the same in every tile of one episode, so that a device on which nothing happens is not sent again. 0: it plays none."""
     app: str
     width_px: int
     height_px: int
@@ -50,18 +53,21 @@ class FleetView:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._pictures: dict[str, tuple[str, bytes]] = {}
-        self._now = Paced(self._read, fresh_s=FRESH_S)
+        self._began_s: dict[str, float] = {}
+        self._now = Paced(self.read, fresh_s=FRESH_S)
 
     def tiles(self) -> tuple[float, list[Tile]]:
         """When the devices were last heard of, and all of them; read once for all who look at the same time."""
         return self._now.get()
 
-    def _read(self) -> tuple[float, list[Tile]]:
+    def read(self) -> tuple[float, list[Tile]]:
+        """The same, read now."""
         found, heard_s = list[Tile](), 0.0
         for views in self._run.devices():
             heard_s = max(heard_s, views.time_s)
-            found += [self._tile(view) for view in views.devices]
+            found += [self._tile(view, views.time_s) for view in views.devices]
         shown = {tile.device for tile in found}
+        self._began_s = {device: began_s for device, began_s in self._began_s.items() if device in shown}
         self._pictures = {device: kept for device, kept in self._pictures.items() if device in shown}
         return heard_s, sorted(found, key=lambda tile: _natural(tile.device))
 
@@ -69,7 +75,15 @@ class FleetView:
         """The newest picture of a device; empty where there is none."""
         return self._pictures.get(device, ("", b""))[1]
 
-    def _tile(self, view: DeviceView) -> Tile:
+    def _began(self, view: DeviceView, time_s: float) -> float:
+        if view.state != "playing":
+            return 0.0
+        began_s = time_s - view.play_s  # rounded by who wrote it: a little different each time
+        if abs(began_s - self._began_s.get(view.device, 0.0)) >= SAME_S:
+            self._began_s[view.device] = round(began_s, 1)
+        return self._began_s[view.device]
+
+    def _tile(self, view: DeviceView, time_s: float) -> Tile:
         if view.picture:
             self._pictures[view.device] = (blake2b(view.picture, digest_size=8).hexdigest(), view.picture)
         seen = view.seen
@@ -87,7 +101,7 @@ class FleetView:
             version=view.version,
             action=view.action,
             value=round(view.value, 3),
-            play_s=view.play_s,
+            began_s=self._began(view, time_s),
             app=seen.app if seen else "",
             width_px=seen.width_px if seen else 0,
             height_px=seen.height_px if seen else 0,

@@ -141,7 +141,7 @@ def cause_of(entry: Entry) -> str:
     """What went wrong, without the names that differ from one episode to the next."""
     detail = entry.detail
     reason = (
-        re.sub(r"[\"'“][^\"'”]{1,80}[\"'”]|(?<=[a-z])\d+", "…", detail.reason)
+        re.sub(r"[\"'“][^\"'”]{1,80}[\"'”]|(?<=[a-z])\d+", "…", detail.reason).replace(" (…)", "")
         if detail is not None and detail.reason
         else ""
     )
@@ -247,7 +247,7 @@ p{margin:2px 0}.soft,small,figcaption{color:var(--soft)}.figures{display:flex;fl
 svg{display:block;width:100%}svg text{font-size:10px;fill:var(--soft)}h3 small{font-weight:400}@media(max-width:600px){figure svg text{font-size:14px}}.grid{stroke:var(--line)}.line{fill:none;stroke-width:1.7}.band{opacity:.14;stroke:none}
 .line.c0,.legend .c0{stroke:var(--c0);border-color:var(--c0)}.line.c1,.legend .c1{stroke:var(--c1);border-color:var(--c1)}.line.c2,.legend .c2{stroke:var(--c2);border-color:var(--c2)}.line.c3,.legend .c3{stroke:var(--c3);border-color:var(--c3)}
 .band.c0,.dot.c0{fill:var(--c0)}.band.c1,.dot.c1{fill:var(--c1)}.band.c2,.dot.c2{fill:var(--c2)}.band.c3,.dot.c3{fill:var(--c3)}
-table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;white-space:nowrap;color:var(--soft);font-weight:500}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}.num{white-space:nowrap}.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;white-space:nowrap;color:var(--soft);font-weight:500}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}.num{white-space:nowrap}.scroll{overflow-x:auto}@media(max-width:600px){.scroll table{min-width:640px}}
 article{margin:14px 0 22px}ol{list-style:none;display:flex;gap:14px;overflow-x:auto;margin:8px 0 0;padding:0 0 8px}li{overflow-wrap:anywhere}ol li{flex:0 0 150px;font-size:12px}
 .screen{border:1px solid var(--line);border-radius:6px;background:var(--sunk)}.screen .box{fill:var(--bg);stroke:var(--line)}.screen .word{font-size:6.5px;fill:var(--ink)}.hit{fill:none;stroke:var(--c0);stroke-width:1.5}.touch{fill:none;stroke:var(--touch);stroke-width:2.5}
 pre{background:var(--sunk);border-radius:6px;padding:12px 14px;overflow:auto;max-height:460px;font:12px/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}

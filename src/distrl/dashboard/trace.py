@@ -2,12 +2,14 @@
 
 A row per device holds its episodes; a worker has rows for its batches of decisions and the weights it took, the learner for its updates, intake,
 checkpoints and published versions, and both have counters for batches, queues and idle time. Times are those that were written down: an episode
-begins `wall_s` before it was stored, so a wait for its verdict is part of it. Of a run without spans in its logs, updates and swaps are seen where
+begins `wall_s` before it was stored, so a wait for its verdict is part of it; where the next of its device began before that, it ends there, since
+blocks of a row that overlap are dropped. Of a run without spans in its logs, updates and swaps are seen where
 the next line of metrics has another number.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +17,8 @@ import msgspec
 
 from distrl import Run
 from distrl.telemetry.spans import Span, spans_in
-from distrl.types import Value
+from distrl.transport.base import IndexRow
+from distrl.types import Trajectory, Value
 
 COUNTERS = {
     "worker": ("worker/batch/mean", "worker/judging", "worker/storing", "worker/healthy"),
@@ -28,13 +31,13 @@ STALLS = ("device_lost", "died", "killed", "not_ended", "unjudged")
 
 
 class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One event of the format; times are in microseconds."""
+    """One event of the format; times are in microseconds. Whoever reads it drops an event without `ts`."""
 
     name: str
     ph: str
     pid: int
     tid: int = 0
-    ts: float = 0.0
+    ts: float = -1.0
     dur: float = -1.0
     cat: str = ""
     s: str = ""
@@ -77,37 +80,58 @@ class _Places:
             yield TraceEvent(name="thread_name", ph="M", pid=self.role(role), tid=tid, args={"name": device})
 
 
-def _rows(run: Run) -> list[Any]:
-    rows: list[Any] = []
+def _rows(run: Run) -> list[IndexRow]:
+    rows: list[IndexRow] = []
     while found := run.index(after=rows[-1].seq if rows else 0, limit=5000):
         rows += found
     return [row for row in rows if row.source == "played"]
 
 
-def _episodes(run: Run, rows: list[Any], first_s: float, places: _Places) -> Iterator[TraceEvent]:
-    for row, episode in zip(rows, run.episodes_of(row.id for row in rows), strict=True):
-        if episode is None:
-            continue
-        pid, tid = places.device(row.worker, episode.device or "device")
-        began_us = 1e6 * (row.created_s - row.wall_s - first_s)
-        told = {"instruction": episode.task.instruction, "outcome": episode.verdict.outcome, "steps": row.steps, "version": row.version, "ending": row.ending.value, "id": row.id}  # fmt: skip
-        yield TraceEvent(
-            name=episode.task.template,
-            cat="episode",
-            ph="X",
-            pid=pid,
-            tid=tid,
-            ts=began_us,
-            dur=1e6 * row.wall_s,
-            args=told,
-        )
-        at_us = began_us
-        for number, step in enumerate(episode.steps, 1):
-            # What is left of an episode's time beside its devices is spread evenly: decisions, and waits for them.
-            beside_us = 1e6 * max(0.0, row.wall_s - sum(one.device_s for one in episode.steps)) / len(episode.steps)
+class _Played(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trace shows of one episode."""
+
+    place: tuple[int, int]
+    began_us: float
+    length_us: float
+    template: str
+    told: dict[str, Any]
+    steps: list[tuple[float, int]]
+    """How long the device took, in microseconds, and the version that decided."""
+
+
+def _episodes(run: Run, rows: list[IndexRow], first_s: float, places: _Places) -> Iterator[TraceEvent]:
+    played = [
+        _played(row, episode, places.device(row.worker, episode.device or "device"), first_s)
+        for row, episode in zip(rows, run.episodes_of(row.id for row in rows), strict=True)
+        if episode is not None
+    ]
+    next_us: dict[tuple[int, int], float] = {}
+    for one in sorted(played, key=lambda one: -one.began_us):
+        pid, tid = one.place
+        length_us = min(one.length_us, next_us.get(one.place, math.inf) - one.began_us)
+        next_us[one.place] = one.began_us
+        yield TraceEvent(name=one.template, cat="episode", ph="X", pid=pid, tid=tid, ts=one.began_us, dur=length_us, args=one.told)  # fmt: skip
+        # What is left of an episode's time beside its devices is spread evenly: decisions, and waits for them.
+        device_us = sum(step_us for step_us, _ in one.steps)
+        shrink = min(1.0, length_us / device_us) if device_us else 1.0
+        beside_us = max(0.0, length_us - device_us) / max(1, len(one.steps))
+        at_us = one.began_us
+        for number, (step_us, version) in enumerate(one.steps, 1):
             at_us += beside_us
-            yield TraceEvent(name=f"step {number}", cat="device", ph="X", pid=pid, tid=tid, ts=at_us, dur=1e6 * step.device_s, args={"version": step.version})  # fmt: skip
-            at_us += 1e6 * step.device_s
+            yield TraceEvent(name=f"step {number}", cat="device", ph="X", pid=pid, tid=tid, ts=at_us, dur=step_us * shrink, args={"version": version})  # fmt: skip
+            at_us += step_us * shrink
+
+
+def _played(row: IndexRow, episode: Trajectory, place: tuple[int, int], first_s: float) -> _Played:
+    told = {"instruction": episode.task.instruction, "outcome": episode.verdict.outcome, "steps": row.steps, "version": row.version, "ending": row.ending.value, "id": row.id}  # fmt: skip
+    return _Played(
+        place=place,
+        began_us=1e6 * (row.created_s - row.wall_s - first_s),
+        length_us=1e6 * row.wall_s,
+        template=episode.task.template,
+        told=told,
+        steps=[(1e6 * step.device_s, step.version) for step in episode.steps],
+    )
 
 
 def _spans(run: Run) -> dict[str, list[Span]]:

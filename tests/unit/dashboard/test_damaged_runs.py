@@ -71,6 +71,20 @@ def test_every_page_of_a_damaged_run_shows_what_there_is(tmp_path: Path, damage:
     assert trace_of(distrl.open_run(run.path)).startswith(b'{"traceEvents":')
 
 
+def test_a_run_whose_settings_are_half_written_is_listed_with_the_reason(tmp_path: Path) -> None:
+    half, whole = write_stored_run(tmp_path, 8), write_stored_run(tmp_path, 8, seed=1)
+    text = half.config_file.read_text()
+    half.config_file.write_text(text[: text.index("=") + 1])
+    app = make_app(tmp_path, Access())
+    cards = {card["name"]: card for card in ask(app, "/api/runs").json["runs"]}
+    assert (cards[half.name]["state"], cards[whole.name]["state"]) == ("unreadable", "stopped")
+    assert "config.toml" in cards[half.name]["why"]
+    for page in PAGES:
+        answer = ask(app, f"/api/runs/{half.name}{page}")
+        assert 400 <= answer.status < 500, (page, answer.body)
+        assert "config.toml" in answer.json["error"]
+
+
 def test_a_folder_whose_name_is_no_text_is_listed_and_costs_no_other_run_its_place(tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 8)
     shutil.copytree(run.path, tmp_path / os.fsdecode(b"2099-\xff-run"))

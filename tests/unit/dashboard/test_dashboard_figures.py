@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import distrl
@@ -12,6 +13,7 @@ from distrl.dashboard import prometheus
 from distrl.dashboard.app import make_app
 from distrl.dashboard.catalogue import VersionTimes
 from distrl.dashboard.figures import METRIC_CHARTS, MOST_LINES, charts_of
+from distrl.dashboard.fleet import FleetView, changed
 from distrl.dashboard.health import health_of, lines_of, without_numbers
 from distrl.dashboard.run_list import OpenRun, RunList
 from distrl.dashboard.security import Access
@@ -202,3 +204,22 @@ def test_devices_are_read_once_for_all_who_look_at_the_same_time(tmp_path: Path)
     run = write_stored_run(tmp_path, 8)
     fleet = OpenRun(run.path).fleet
     assert fleet.tiles() is fleet.tiles()
+
+
+def test_a_device_on_which_nothing_happens_is_sent_once(tmp_path: Path) -> None:
+    run, time_s, sent = write_stored_run(tmp_path, 4), 1e9, dict[str, int]()
+    screens = FileScreens(run.heartbeats, "worker-0")
+    fleet = FleetView(distrl.open_run(run.path))
+
+    def shown(*steps: int, play_s: float, at_s: float) -> list[str]:
+        views = (DeviceView(device=f"phone-{number}", role="worker-0", state="playing", step=step, play_s=play_s) for number, step in enumerate(steps))  # fmt: skip
+        screens.show(DeviceViews(time_s=time_s + at_s, devices=tuple(views)))
+        _, tiles = fleet.read()
+        fresh, now = changed(tiles, sent)
+        sent.update(now)
+        return [msgspec.json.decode(tile)["device"] for tile in fresh]
+
+    assert shown(1, 1, play_s=1.0, at_s=0.0) == ["phone-0", "phone-1"]
+    assert shown(1, 2, play_s=2.1, at_s=1.04) == ["phone-1"]
+    assert shown(1, 2, play_s=3.0, at_s=2.1) == []
+    assert shown(1, 2, play_s=0.0, at_s=5.0) == ["phone-0", "phone-1"]  # the same first step of another episode

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import distrl
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.cli.compare import differences, facts
 from distrl.cli.main import main
+from distrl.dashboard.catalogue import Detail, Entry
 from distrl.dashboard.drawing import screen_svg
-from distrl.dashboard.report import write_report
+from distrl.dashboard.report import cause_of, write_report
 from distrl.dashboard.trace import trace_of
+from distrl.experience.frames import FrameStore
+from distrl.experience.store import ExperienceStore
 from distrl.types import Observation
 from support.dashboards import write_hostile_run
 
@@ -98,17 +104,24 @@ def test_a_report_of_a_run_without_episodes_says_what_there_is(tmp_path: Path) -
 def test_a_report_shows_pictures_that_were_kept(tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 40)
     episodes = list(distrl.open_run(run.path).episodes())
-    from msgspec.structs import replace
-
-    from distrl.experience.frames import FrameStore
-    from distrl.experience.store import ExperienceStore
-
     reference = FrameStore(run.experience).put(b"\xff\xd8a picture\xff\xd9")
     won = next(episode for episode in episodes if episode.verdict.success)
     steps = tuple(replace(step, observation=replace(step.observation, screenshot=reference)) for step in won.steps) * 5
     with ExperienceStore(run.experience) as store:
         store.add(replace(won, id="with-pictures", steps=steps))
     assert any(address.startswith("data:image/jpeg;base64,") for address in read(write_report(run.path)).addresses)
+
+
+def test_failures_that_differ_in_names_alone_are_one_cause() -> None:
+    def cause(reason: str) -> str:
+        detail = Detail(
+            instruction="", device="", outcome="failure", reason=reason, progress=0.0, priority=0.0, invalid=0
+        )
+        return cause_of(Entry(seq=1, id="a", task="a", suite="a", template="a", version=0, staleness=0, steps=1, success=False, source="played", ending="finished", wall_s=1.0, worker="w", created_s=0.0, detail=detail))  # fmt: skip
+
+    gone = [cause(f"changed what nobody asked for: contacts.person/{who} is gone") for who in ("p1 ('Ann Lee')", "p23 ('Bo')", "p4")]  # fmt: skip
+    assert gone == ["changed what nobody asked for: contacts.person/p… is gone"] * 3
+    assert cause("notes.note 'n2' ('Tea') should be gone") == cause("notes.note 'n17' should be gone")
 
 
 # --- trace ------------------------------------------------------------------------------------------------------------
@@ -132,6 +145,28 @@ def test_a_trace_has_every_episode_on_its_device_and_time_never_runs_backwards(p
     assert {event["dur"] for event in decided} == {30_000.0}
     assert not any(event["name"].startswith("takes version") for event in events)  # of workers the spans tell, exactly
     assert [event["args"]["why"] for event in events if event["name"] == "died"] == ["killed by SIGKILL"]
+
+
+def test_blocks_of_a_row_of_the_trace_do_not_overlap_and_each_says_when_it_began(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 140)
+    with closing(
+        sqlite3.connect(run.experience / "index.sqlite")
+    ) as index:  # as if each had waited long for its verdict
+        index.execute("UPDATE episodes SET wall_s = 40")
+        index.commit()
+    events = json.loads(trace_of(distrl.open_run(run.path)))["traceEvents"]
+    assert all("ts" in event for event in events if event["ph"] != "M")
+    rows: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            rows.setdefault((event["pid"], event.get("tid", 0)), []).append((event["ts"], event["ts"] + event["dur"]))
+    for blocks in rows.values():
+        open_until = list[float]()
+        for start, end in sorted(blocks, key=lambda block: (block[0], -block[1])):
+            while open_until and open_until[-1] <= start + 1:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1] + 1, "a block goes on beyond the one that it begins in"
+            open_until.append(end)
 
 
 def test_the_verbs_write_their_files_and_say_where(

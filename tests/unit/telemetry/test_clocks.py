@@ -16,7 +16,7 @@ DATES = {
     "bench/system/judge_load.py": (1, "compared with the dates of episodes"),
     "bench/system/ray_faults.py": (1, "as in cli/status.py"),
     "bench/system/scale.py": (1, "which episodes were stored within a window"),
-    "bench/system/view.py": (2, "which episodes were stored within a window"),
+    "bench/system/view.py": (3, "which episodes were stored within a window"),
     "bench/system/weights.py": (1, "when a version was published"),
     "cli/status.py": (1, "how long ago the last heartbeat of a run that is not running was"),
     "devices/serve_sim/server.py": (2, "when a file of a simulated phone was written"),

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -279,26 +280,39 @@ def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytes
     write_two_roles(run, "wandb")
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
     assert not list(run.glob("wandb/offline-run-*/files/*"))  # neither packages nor code
-    rows, config = wandb_rows(file)
+    rows, config = wandb_rows(written_to_its_end(file))
     assert [(row["elapsed_s"], row.get("learner/updates")) for row in rows[:2]] == [(0.0, 3.0), (5.0, 9.0)]
     assert rows[0]["learner/loss/policy"] == 0.5
     assert [row.get(f"worker-{n}/steps") for n, row in enumerate(rows[2:])] == [8.0, 80.0]
     assert config["run"] == {"seed": 7}
 
 
-def wandb_rows(file: Path) -> tuple[list[dict[str, float]], dict[str, object]]:
-    """The history and the settings in an offline run: records of its protocol in a log of LevelDB's form, each whole in a file so small."""
+def written_to_its_end(file: Path) -> bytes:
+    """What an offline run holds once its last record is there: a process of wandb's own writes it, and goes on after the run has ended."""
+    wait_until(lambda: any(record.HasField("exit") for record in wandb_records(file.read_bytes())))
+    return file.read_bytes()
+
+
+def wandb_records(content: bytes) -> list[Any]:
+    """The records of an offline run that are there: its protocol in a log of LevelDB's form, each whole in a file so small."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    content, at = file.read_bytes(), 7
-    assert content.startswith(b":W&B")
-    rows, config = list[dict[str, float]](), dict[str, object]()
+    records, at = [], 7
     while at + 7 <= len(content):
         _, size, kind = struct.unpack_from("<IHB", content, at)
+        if at + 7 + size > len(content):
+            break
         assert kind == 1
-        record = Record()
-        record.ParseFromString(content[at + 7 : at + 7 + size])
+        records.append(Record.FromString(content[at + 7 : at + 7 + size]))
         at += 7 + size
+    return records
+
+
+def wandb_rows(content: bytes) -> tuple[list[dict[str, float]], dict[str, object]]:
+    """The history and the settings in an offline run."""
+    assert content.startswith(b":W&B")
+    rows, config = list[dict[str, float]](), dict[str, object]()
+    for record in wandb_records(content):
         if record.history.item:
             items = ((one.key or "/".join(one.nested_key), json.loads(one.value_json)) for one in record.history.item)
             rows.append(dict(items))

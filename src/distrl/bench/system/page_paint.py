@@ -17,6 +17,7 @@ from distrl.errors import UsageError
 
 PATIENCE_S = 60.0
 LOOK_EVERY_S = 0.02
+WINDOW: Params = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
 # The first frame after the rows are there: what was added before one frame is on the screen with the next.
 NOTE = """
 new MutationObserver((_, seen) => {
@@ -69,8 +70,10 @@ async def _painted(address: str) -> Painted:
 class Tab:
     """A tab of a browser that stays open, at one address or another; belongs to `open_tab`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, session: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Connection, session: str, pid: int) -> None:
         self._loop, self._connection, self._session = loop, connection, session
+        self.pid = pid
+        """Of the browser."""
 
     def show(self, address: str, *, until: str = "true") -> None:
         """Go to an address, and wait until an expression holds there."""
@@ -104,8 +107,10 @@ def open_tab(origin: str) -> Iterator[Tab]:
     async def opened() -> Tab:
         context = await browser.open([origin])
         tab = await browser.open_tab(context, lambda _: None)
-        await context.connection.call("Page.enable", session=tab.session)
-        return Tab(loop, context.connection, tab.session)
+        call = context.connection.call
+        await call("Page.enable", session=tab.session)
+        await call("Emulation.setDeviceMetricsOverride", WINDOW, session=tab.session)
+        return Tab(loop, context.connection, tab.session, browser.pid)
 
     try:
         yield asyncio.run_coroutine_threadsafe(opened(), loop).result(PATIENCE_S)

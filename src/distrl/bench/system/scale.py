@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -257,7 +258,7 @@ class _Watched:
             workers = [beat for beat in beats if beat.role.startswith("worker")]
             if any(beat.figures.get("steps", 0) for beat in workers):
                 self.run = run
-                self._samples.append(_sample([beat.pid for beat in beats]))
+                self._samples.append(sample_of([beat.pid for beat in beats]))
                 time.sleep(SAMPLE_S)
             elif time.monotonic() > until_s:
                 return
@@ -304,7 +305,8 @@ def cpu_rate(samples: list[Sample]) -> float:
     return used_s / (samples[-1].at_s - samples[0].at_s) if len(samples) > 1 else 0.0
 
 
-def _sample(pids: list[int]) -> Sample:
+def sample_of(pids: Iterable[int]) -> Sample:
+    """What these processes have used so far; those that are gone are left out."""
     cpu_s, rss_bytes = dict[int, float](), 0
     for pid in pids:
         with suppress(OSError, IndexError, ValueError):  # it is gone

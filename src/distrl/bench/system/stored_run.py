@@ -64,9 +64,9 @@ PEOPLE = (
     "Lin Zhang",
 )
 REASONS = (
-    "1 of 1 conditions do not hold: notes.note 'n4' should be gone",
+    "notes.note 'n4' ('Tea brands') should be gone",
     "the wrong person was called",
-    "changed what nobody asked for: notes.note/n4 is gone",
+    "changed what nobody asked for: notes.note/n4 ('Tea brands') is gone",
 )
 BEGAN_S = 1_760_000_000.0
 EVERY_S = 0.35

@@ -4,7 +4,8 @@ The list is timed in a real Chromium, from the start of the navigation to the fi
 each over a server that has just started. Memory is the server's resident size while pages follow 300 devices that all change each second, and
 this process's before and after the readings of an hour of that, sped up: each reading does what a second of streaming does. The cost is counted in one
 run: while it trains, the fleet's page is open in a real Chromium on the same machine and not open, in turn, and what was collected and learned is
-counted in each window.
+counted in each window, beside the processor time that the browser, the server and the training took in it: a browser on another machine costs a
+training the server's alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -28,6 +29,7 @@ import distrl
 from distrl.bench.base import BenchOptions
 from distrl.bench.statistics import DRAWS, Row
 from distrl.bench.system.page_paint import Painted, Tab, open_tab, painted
+from distrl.bench.system.scale import TICKS_PER_S, Sample, cpu_rate, sample_of
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.config.schema import Config
 from distrl.dashboard.run_list import OpenRun
@@ -39,6 +41,7 @@ from distrl.types import Bounds, Observation, Tap, UiElement
 
 STORED, DEVICES, FOLLOWERS = 10_000, 300, 3
 PATIENCE_S = 120.0
+PAIRS, WINDOW_S = 24, 20.0
 SETTLE_S = 3.0
 """After a page was opened or left, before its window begins."""
 
@@ -50,6 +53,17 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     episodes_per_s: float
     steps_per_s: float
     updates_per_s: float
+    cores: dict[str, float] = {}
+    """CPU seconds per second of the browser, the dashboard's server, the roles of the training and the whole machine."""
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """When a window began and ended, in seconds since the epoch, and what was measured in it."""
+
+    opened: bool
+    begin_s: float
+    end_s: float
+    cores: dict[str, float] = {}
 
 
 class ViewFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +99,14 @@ class ViewFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The same of episodes."""
     updates_share: Row
     """The same of the learner's updates."""
+    browser_cores: float
+    """Mean processor time of the browser with the page open, in CPU seconds per second."""
+    server_cores: float
+    """The same of the dashboard's server, which has a lower priority."""
+    training_cores: float
+    """The same of all roles of the training."""
+    other_cores: float
+    """The same of all else on the machine, in all windows: what disturbed the comparison."""
     window_s: float
     windows: list[Window]
     """In the order in which they were taken."""
@@ -101,8 +123,8 @@ def run(options: BenchOptions) -> ViewFigures:
         server_mb = _server_memory(stored, streamed_s)
         readings = 300 if options.quick else 3600
         before_mb, after_mb = _memory(stored, readings)
-        window_s = 10.0 if options.quick else 20.0
-        windows, minutes = _training(root / "runs", pairs=2 if options.quick else 14, window_s=window_s)
+        window_s = 10.0 if options.quick else WINDOW_S
+        windows, minutes = _training(root / "runs", pairs=2 if options.quick else PAIRS, window_s=window_s)
     return ViewFigures(
         episodes=STORED,
         list_ms=round(first, 1),
@@ -122,6 +144,10 @@ def run(options: BenchOptions) -> ViewFigures:
         steps_share=share(windows, lambda one: one.steps_per_s),
         episodes_share=share(windows, lambda one: one.episodes_per_s),
         updates_share=share(windows, lambda one: one.updates_per_s),
+        browser_cores=cores_with_page(windows, "browser"),
+        server_cores=cores_with_page(windows, "server"),
+        training_cores=cores_with_page(windows, "training"),
+        other_cores=other_cores(windows),
         window_s=window_s,
         windows=windows,
     )
@@ -244,52 +270,100 @@ def _training(root: Path, *, pairs: int, window_s: float) -> tuple[list[Window],
         url = _said_address(process)
         run = _started_run(root)
         _wait_for(run, 100)
-        spans = []
+        stretches = []
         with open_tab(url) as tab:
             for number in range(pairs):
                 # The order turns from pair to pair, so that a run that gets faster favours neither.
                 for opened in (True, False) if number % 2 == 0 else (False, True):
-                    spans.append((opened, *_span(tab, f"{url}/runs/{run.name}/fleet" if opened else "", window_s)))
+                    address = f"{url}/runs/{run.name}/fleet" if opened else ""
+                    stretches.append(_stretch(tab, address, window_s, training=process.pid))
         time.sleep(SETTLE_S)  # until the last lines of the learner are there
-        return counted(spans, run), (time.monotonic() - began_s) / 60
+        return counted(stretches, run), (time.monotonic() - began_s) / 60
     finally:
         process.kill()
         process.communicate()
         _await_roles(root)
 
 
-def _span(tab: Tab, address: str, window_s: float) -> tuple[float, float]:
-    """A window with this page open, or none, after a moment for the change to settle; seconds since the epoch."""
+def _stretch(tab: Tab, address: str, window_s: float, *, training: int) -> Stretch:
+    """A window with this page open, or none, after a moment for the change to settle."""
     if address:
         tab.show(address, until="document.querySelectorAll('.tile canvas').length > 0")
     else:
         tab.close()
     time.sleep(SETTLE_S)
-    began_s = time.time()
+    began_s, before = time.time(), processes(training, tab.pid)
     time.sleep(window_s)
+    ended_s, after = time.time(), processes(training, tab.pid)
     if address and not tab.read("document.querySelectorAll('.tile canvas').length > 0"):
         raise UsageError("the fleet's page has lost its devices while it was measured", fix="distrl view, and look")
-    return began_s, time.time()
+    cores = {name: round(cpu_rate([before[name], after[name]]), 4) for name in before}
+    return Stretch(opened=bool(address), begin_s=began_s, end_s=ended_s, cores=cores)
 
 
-def counted(spans: Sequence[tuple[bool, float, float]], run: distrl.Run) -> list[Window]:
-    """What was collected and learned in each window: open or not, its begin and its end."""
+def processes(training: int, browser: int) -> dict[str, Sample]:
+    """What browser, server and training have used so far."""
+    parents = dict[int, int]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):  # it is gone
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
+    server = [pid for pid, parent in parents.items() if parent == training and _is_view(pid)]
+    rest = {name: set(_tree(pid, parents)) for name, pid in (("training", training), ("browser", browser))}
+    found = {"browser": rest["browser"], "server": set(server), "training": rest["training"] - set(server)}
+    return {name: sample_of(pids) for name, pids in found.items()} | {"machine": _machine()}
+
+
+def _machine() -> Sample:
+    """What all processes together have used, and what another machine took of these cores."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
+    busy = sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for a disk
+    return Sample(at_s=time.time(), cpu_s={0: busy / TICKS_PER_S}, rss_bytes=0)
+
+
+def _is_view(pid: int) -> bool:
+    try:
+        return b"view" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _tree(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
+    """A process and all that it has started."""
+    yield pid
+    for child in [one for one, parent in parents.items() if parent == pid]:
+        yield from _tree(child, parents)
+
+
+def counted(stretches: Sequence[Stretch], run: distrl.Run) -> list[Window]:
+    """What was collected and learned in each window."""
     rows = [row for row in _rows(run) if row.source == "played"]
     learned = [(float(line["time_s"]), float(line["learner/updates"])) for line in run.metrics() if "learner/updates" in line]  # fmt: skip
-    return [_window(opened, begin_s, end_s, rows, learned) for opened, begin_s, end_s in spans]
+    return [_window(one, rows, learned) for one in stretches]
 
 
-def _window(opened: bool, begin_s: float, end_s: float, rows: Sequence[IndexRow], learned: Sequence[tuple[float, float]]) -> Window:  # fmt: skip
-    length_s = end_s - begin_s
-    within = [row for row in rows if begin_s <= row.created_s < end_s]
+def _window(one: Stretch, rows: Sequence[IndexRow], learned: Sequence[tuple[float, float]]) -> Window:
+    length_s = one.end_s - one.begin_s
+    within = [row for row in rows if one.begin_s <= row.created_s < one.end_s]
     times_s, updates = zip(*learned, strict=True)
-    made = float(np.interp(end_s, times_s, updates) - np.interp(begin_s, times_s, updates))
+    made = float(np.interp(one.end_s, times_s, updates) - np.interp(one.begin_s, times_s, updates))
     return Window(
-        opened=opened,
+        opened=one.opened,
         episodes_per_s=round(len(within) / length_s, 3),
         steps_per_s=round(sum(row.steps for row in within) / length_s, 3),
         updates_per_s=round(made / length_s, 3),
+        cores=one.cores,
     )
+
+
+def cores_with_page(windows: Sequence[Window], name: str) -> float:
+    """Mean CPU seconds per second while the page was open."""
+    return round(float(np.mean([one.cores[name] for one in windows if one.opened])), 4)
+
+
+def other_cores(windows: Sequence[Window]) -> float:
+    """Mean CPU seconds per second of what belongs to neither the page nor the training."""
+    ours = ("browser", "server", "training")
+    return round(float(np.mean([one.cores["machine"] - sum(one.cores[name] for name in ours) for one in windows])), 4)
 
 
 def share(windows: Sequence[Window], read: Callable[[Window], float]) -> Row:

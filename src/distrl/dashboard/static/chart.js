@@ -98,14 +98,13 @@ function shape(chart, line, number, x, y, inner, step) {
     return line.points.filter((point) => point[1] > 0).map(([at, value]) =>
       s("rect", { x: x(at) - wide / 2, width: wide, y: Math.min(y(value), inner[2] - 1), height: Math.max(1, inner[2] - y(value)), rx: Math.min(2, wide / 3), style: { fill: colour_of(number) } }));
   }
-  const path = (points) => points.map(([a, b], at) => `${at ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
   const made = [];
   if (line.low?.length === line.points.length && chart.kind !== "dots") {
     const upper = line.points.map((point, at) => [x(point[0]), y(line.high[at])]);
     const lower = line.points.map((point, at) => [x(point[0]), y(line.low[at])]).reverse();
-    made.push(s("path.band", { d: `${path([...upper, ...lower])}Z`, style: { fill: colour_of(number) } }));
+    made.push(s("path.band", { d: `${path_of([...upper, ...lower])}Z`, style: { fill: colour_of(number) } }));
   }
-  made.push(s("path.line", { d: path(line.points.map(([a, b]) => [x(a), y(b)])), style: { ...stroke, "stroke-dasharray": dash_of(number) } }));
+  made.push(s("path.line", { d: path_of(line.points.map(([a, b]) => [x(a), y(b)])), style: { ...stroke, "stroke-dasharray": dash_of(number) } }));
   if (chart.kind === "dots" || line.points.length === 1) {
     line.points.forEach(([a, b], at) => {
       if (line.low?.[at] !== undefined) made.push(s("line", { x1: x(a), x2: x(a), y1: y(line.low[at]), y2: y(line.high[at]), style: { ...stroke, "stroke-width": "1.5" } }));
@@ -115,17 +114,20 @@ function shape(chart, line, number, x, y, inner, step) {
   return made;
 }
 
-/** A line without axes, for cards and tables. */
-export function spark(points, { bounded = true, label = "" } = {}) {
+/** A line without axes, for cards and tables, with its band where it has one. */
+export function spark(points, { bounded = true, label = "", low = [], high = [] } = {}) {
   const svg = s("svg.spark", { viewBox: "0 0 200 36", preserveAspectRatio: "none", role: "img", "aria-label": label });
   if (!points.length) return svg;
-  if (points.length === 1) points = [points[0], [points[0][0] + 1, points[0][1]]];  // one window alone: a level line
+  if (points.length === 1) [points, low, high] = [[points[0], [points[0][0] + 1, points[0][1]]], low.concat(low), high.concat(high)];  // one window alone: a level line
   const [first, last] = [points[0][0], points.at(-1)[0] || 1];
-  const values = points.map((point) => point[1]), [low, high] = bounded ? [0, 1] : nice(Math.min(...values), Math.max(...values));
-  const d = points.map(([a, b], at) => `${at ? "L" : "M"}${((200 * (a - first)) / (last - first || 1)).toFixed(1)} ${(34 - (32 * (b - low)) / (high - low || 1)).toFixed(1)}`).join("");
-  svg.append(s("path", { d, "vector-effect": "non-scaling-stroke" }));
+  const values = points.map((point) => point[1]), [bottom, top] = bounded ? [0, 1] : nice(Math.min(...values), Math.max(...values));
+  const at = (number, value) => [(200 * (points[number][0] - first)) / (last - first || 1), 34 - (32 * (value - bottom)) / (top - bottom || 1)];
+  if (low.length === points.length) svg.append(s("path.band", { d: `${path_of([...high.map((value, number) => at(number, value)), ...low.map((value, number) => at(number, value)).reverse()])}Z` }));
+  svg.append(s("path", { d: path_of(values.map((value, number) => at(number, value))), "vector-effect": "non-scaling-stroke" }));
   return svg;
 }
+
+const path_of = (points) => points.map(([a, b], number) => `${number ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
 
 // Not Math.min(...numbers): of the points of hundreds of workers, that is more arguments than a function can have.
 const least = (numbers) => numbers.reduce((a, b) => Math.min(a, b), Infinity);
@@ -140,13 +142,13 @@ const valued = (chart, line, at) => {
   return line.low?.length ? `${show(value)} [${show(line.low[at])}, ${show(line.high[at])}]` : show(value);
 };
 const place = (chart, value, tick = false) => (chart.across === "s" ? (tick ? minutes(value) : duration(value)) : chart.across === "version" ? `version ${Math.round(value)}` : tick ? String(+value.toPrecision(3)) : `at ${short(value)}`);
-const minutes = (value) => (value >= 3600 ? `${+(value / 3600).toFixed(1)} h` : value >= 60 ? `${+(value / 60).toFixed(1)} min` : `${Math.round(value)} s`);
+const minutes = (value) => (value >= 3600 ? `${+(value / 3600).toFixed(1)} h` : value < 60 ? `${Math.round(value)} s` : value % 60 ? duration(value).replace(" min", "") : `${value / 60} min`);
 const tick_text = (value, range) => (Math.abs(value) < (range[1] - range[0]) / 1e6 ? "0" : Math.abs(value) >= 1000 ? short(value) : String(+value.toPrecision(3)));
 
 function ticks([low, high], about, preferred = []) {
   const rough = (high - low) / about;
   const power = 10 ** Math.floor(Math.log10(rough || 1));
-  const step = preferred.find((one) => one >= rough) || [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) || 1;
+  const step = preferred.find((one) => one >= 0.75 * rough) || [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough) || 1;
   const found = [];
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-6; value += step) found.push(value);
   return found;

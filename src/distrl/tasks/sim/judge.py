@@ -27,6 +27,9 @@ class SimJudge:
         return judge(attempt.task, start_state(attempt.task), attempt.end)
 
 
+NAMES = ("name", "title", "subject", "who", "product", "song", "photo", "to")
+"""Fields that say of a record what it is, the best first."""
+
 Found = dict[int, tuple[str, str]]
 """Which record fulfils which want, by the want's place in the goal."""
 
@@ -45,12 +48,12 @@ def judge(task: Task, start: PhoneState, end: EndState) -> Verdict:
         holds.append(end.claim is not None and same(end.claim.answer, check.answer))
     effects = tuple(_side_effects(check.wants, found, left.changes))
     claimed = end.claim.status if end.claim else ""
-    rightly = "impossible" if check.impossible else "complete"
+    rightly = _rightly(check)
     reached = all(holds) and not effects
     success = reached and claimed == rightly
     return Verdict(
         outcome="success" if success else "failure",
-        reason="" if success else _why(check, holds, effects, end, rightly),
+        reason="" if success else _why(check, holds, effects, end, start.tables),
         progress=_progress(holds, claimed == rightly),
         false_completion=claimed == "complete" and not (reached and rightly == "complete"),
         side_effects=effects,
@@ -73,21 +76,26 @@ def end_of(end: EndState) -> SimEnd:
     return end.device if isinstance(end.device, SimEnd) else SimEnd()
 
 
-def _why(check: SimCheck, holds: list[bool], effects: tuple[str, ...], end: EndState, rightly: str) -> str:
+def _why(check: SimCheck, holds: list[bool], effects: tuple[str, ...], end: EndState, before: Tables) -> str:
     """Why an episode failed, in a few words."""
     if effects:
         return f"changed what nobody asked for: {', '.join(effects[:3])}"
     if not all(holds):
-        first = _missing(check, holds.index(False), end)
-        return f"{holds.count(False)} of {len(holds)} conditions do not hold: {first}"
+        first = _missing(check, holds.index(False), end, before)
+        return first if len(holds) == 1 else f"{holds.count(False)} of {len(holds)} conditions do not hold: {first}"
     claimed = end.claim.status if end.claim else "nothing"
-    return f"the agent should have claimed {rightly!r} and claimed {claimed}"
+    return f"all conditions hold, but the agent should have claimed {_rightly(check)!r} and claimed {claimed}"
 
 
-def _missing(check: SimCheck, number: int, end: EndState) -> str:
+def _rightly(check: SimCheck) -> str:
+    """What an agent should claim once all is as it should be."""
+    return "impossible" if check.impossible else "complete"
+
+
+def _missing(check: SimCheck, number: int, end: EndState, before: Tables) -> str:
     """The condition of this number, which does not hold, in words; names and values are in quotes."""
     if number < len(check.wants):
-        return _wanted(check.wants[number])
+        return _wanted(check.wants[number], before)
     if check.showing is not None and number == len(check.wants):
         screen = f"the screen '{check.showing.screen}' of " if check.showing.screen else ""
         return f"{screen}{check.showing.app} should be shown"
@@ -95,11 +103,18 @@ def _missing(check: SimCheck, number: int, end: EndState) -> str:
     return f"the answer should be '{check.answer}' and {given}"
 
 
-def _wanted(want: Want) -> str:
+def _wanted(want: Want, before: Tables) -> str:
     fields = ", ".join(f"{name} '{value}'" for name, value in want.fields.items())
     if not want.id:
         return f"there should be a {want.table} with {fields}"
-    return f"{want.table} '{want.id}' should {'be gone' if want.absent else f'have {fields}'}"
+    name = _name(want.id, before.get(want.table, {}).get(want.id))
+    return f"{want.table} '{want.id}'{name} should {'be gone' if want.absent else f'have {fields}'}"
+
+
+def _name(id: str, record: Record | None) -> str:
+    """What a person calls a record, after its id; empty: it has no name, or it is its id."""
+    found = next((value for key in NAMES if (value := (record or {}).get(key)) and value != id), "")
+    return f" ('{found}')" if found else ""
 
 
 def same(left: Value | None, right: Value) -> bool:
@@ -144,11 +159,15 @@ def _side_effects(wants: tuple[Want, ...], found: Found, changes: tuple[Change, 
         want = asked.get((change.table, change.id))
         if want is None:
             if (change.table, change.id) not in open_wants:
-                yield f"{change.table}/{change.id} {_verb(change)}"
+                yield f"{_place(change)} {_verb(change)}"
         elif change.before is not None and change.after is not None:
             changed = {name for name, value in change.after.items() if change.before.get(name) != value}
             for name in sorted(changed - want.fields.keys()):
-                yield f"{change.table}/{change.id}.{name} changed"
+                yield f"{_place(change, f'.{name}')} changed"
+
+
+def _place(change: Change, field: str = "") -> str:
+    return f"{change.table}/{change.id}{field}{_name(change.id, change.before or change.after)}"
 
 
 def _verb(change: Change) -> str:

@@ -153,7 +153,7 @@ def test_who_does_something_else_besides_fails_and_is_told_what(name: str) -> No
 def test_who_makes_a_record_that_nobody_asked_for_fails(name: str) -> None:
     for task in tasks_of(name)[:2]:
         more = put(solved(task), "photos.sent", "extra", photo="none", to="nobody")
-        assert verdict_on(task, more).side_effects == ("photos.sent/extra was made",), task.instruction
+        assert verdict_on(task, more).side_effects == ("photos.sent/extra ('none') was made",), task.instruction
 
 
 @every_template

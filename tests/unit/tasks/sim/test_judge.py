@@ -37,6 +37,7 @@ TASK = sim_task("notes")
 START = start_state(TASK)
 NOTE = "notes.note"
 ONE, OTHER = list(START.tables[NOTE])[:2]
+ONE_CALLED, OTHER_CALLED = (f"('{START.tables[NOTE][id]['title']}')" for id in (ONE, OTHER))
 DONE = Finish()
 
 
@@ -82,7 +83,10 @@ def test_other_fields_of_that_record_must_stay() -> None:
     task = wanting(TASK, pinned(ONE))
     verdict = verdict_on(task, put(START, NOTE, ONE, pinned=True, title="Changed", text="Changed"), DONE)
     assert not verdict.success
-    assert verdict.side_effects == (f"{NOTE}/{ONE}.text changed", f"{NOTE}/{ONE}.title changed")
+    assert verdict.side_effects == (
+        f"{NOTE}/{ONE}.text {ONE_CALLED} changed",
+        f"{NOTE}/{ONE}.title {ONE_CALLED} changed",
+    )
     assert verdict.progress == 1.0
 
 
@@ -90,7 +94,7 @@ def test_the_wrong_record_is_a_side_effect() -> None:
     verdict = verdict_on(wanting(TASK, pinned(ONE)), put(START, NOTE, OTHER, pinned=True), DONE)
     assert not verdict.success
     assert verdict.progress == 0.0
-    assert verdict.side_effects == (f"{NOTE}/{OTHER} changed",)
+    assert verdict.side_effects == (f"{NOTE}/{OTHER} {OTHER_CALLED} changed",)
 
 
 def test_a_half_done_record_is_no_side_effect_but_no_success_either() -> None:
@@ -119,7 +123,7 @@ def test_two_wants_need_two_records() -> None:
 def test_a_record_that_was_made_beyond_those_asked_for_is_a_side_effect() -> None:
     task = wanting(TASK, Want(table="messages.sent", fields={"text": "hello"}))
     state = put(put(START, "messages.sent", "s1", to="Ruth", text="hello"), "messages.sent", "s2", to="x", text="bye")
-    assert verdict_on(task, state, DONE).side_effects == ("messages.sent/s2 was made",)
+    assert verdict_on(task, state, DONE).side_effects == ("messages.sent/s2 ('x') was made",)
 
 
 def test_a_record_is_to_be_gone() -> None:
@@ -127,7 +131,7 @@ def test_a_record_is_to_be_gone() -> None:
     assert verdict_on(task, drop(START, NOTE, ONE), DONE).success
     assert not verdict_on(task, START, DONE).success
     more = drop(drop(START, NOTE, ONE), NOTE, OTHER)
-    assert verdict_on(task, more, DONE).side_effects == (f"{NOTE}/{OTHER} is gone",)
+    assert verdict_on(task, more, DONE).side_effects == (f"{NOTE}/{OTHER} {OTHER_CALLED} is gone",)
 
 
 def test_progress_is_the_share_of_conditions_that_hold() -> None:
@@ -205,7 +209,7 @@ def test_what_cannot_be_done_must_be_said(claim: Finish | None, success: bool, f
 def test_an_impossible_task_leaves_everything_as_it_was() -> None:
     state = put(START, NOTE, ONE, pinned=True)
     verdict = verdict_on(wanting(TASK, impossible=True), state, Finish("impossible"))
-    assert (verdict.success, verdict.side_effects) == (False, (f"{NOTE}/{ONE} changed",))
+    assert (verdict.success, verdict.side_effects) == (False, (f"{NOTE}/{ONE} {ONE_CALLED} changed",))
 
 
 def test_a_claim_of_completion_with_something_missing_is_false() -> None:
@@ -253,67 +257,67 @@ MADE = put(put(START, "messages.sent", "s1", to="Ruth", text="hi"), NOTE, OTHER,
             wanting(TASK, pinned(ONE), pinned(OTHER)),
             START,
             DONE,
-            f"2 of 2 conditions do not hold: {NOTE} '{ONE}' should have pinned 'True'",
+            f"2 of 2 conditions do not hold: {NOTE} '{ONE}' {ONE_CALLED} should have pinned 'True'",
         ),
         (
             wanting(TASK, pinned(ONE), pinned(OTHER), answer="tea"),
             put(START, NOTE, ONE, pinned=True),
             Finish(answer="tea"),
-            f"1 of 3 conditions do not hold: {NOTE} '{OTHER}' should have pinned 'True'",
+            f"1 of 3 conditions do not hold: {NOTE} '{OTHER}' {OTHER_CALLED} should have pinned 'True'",
         ),
         (
             wanting(TASK, Want(table=NOTE, id=ONE, absent=True)),
             START,
             DONE,
-            f"1 of 1 conditions do not hold: {NOTE} '{ONE}' should be gone",
+            f"{NOTE} '{ONE}' {ONE_CALLED} should be gone",
         ),
         (
             wanting(TASK, Want(table="messages.sent", fields={"to": "Ruth", "text": "hi"})),
             START,
             DONE,
-            "1 of 1 conditions do not hold: there should be a messages.sent with to 'Ruth', text 'hi'",
+            "there should be a messages.sent with to 'Ruth', text 'hi'",
         ),
         (
             wanting(TASK, answer="tea"),
             START,
             Finish(answer="milk"),
-            "1 of 1 conditions do not hold: the answer should be 'tea' and is 'milk'",
+            "the answer should be 'tea' and is 'milk'",
         ),
         (
             wanting(TASK, answer="tea"),
             START,
             None,
-            "1 of 1 conditions do not hold: the answer should be 'tea' and there is none",
+            "the answer should be 'tea' and there is none",
         ),
         (
             wanting(TASK, showing=Showing(app="mail", screen="inbox")),
             START,
             DONE,
-            "1 of 1 conditions do not hold: the screen 'inbox' of mail should be shown",
+            "the screen 'inbox' of mail should be shown",
         ),
         (
             wanting(TASK, pinned(ONE)),
             MADE,
             DONE,
-            f"changed what nobody asked for: messages.sent/s1 was made, {NOTE}/{OTHER} changed",
+            f"changed what nobody asked for: messages.sent/s1 ('Ruth') was made, {NOTE}/{OTHER} {OTHER_CALLED} changed",
         ),
         (
             wanting(TASK, pinned(ONE)),
             put(START, NOTE, ONE, pinned=True),
             None,
-            "the agent should have claimed 'complete' and claimed nothing",
+            "all conditions hold, but the agent should have claimed 'complete' and claimed nothing",
         ),
         (
             wanting(TASK, pinned(ONE)),
             put(START, NOTE, ONE, pinned=True),
             Finish("impossible"),
-            "the agent should have claimed 'complete' and claimed impossible",
+            "all conditions hold, but the agent should have claimed 'complete' and claimed impossible",
         ),
         (
             wanting(TASK, impossible=True),
             START,
             DONE,
-            "the agent should have claimed 'impossible' and claimed complete",
+            "all conditions hold, but the agent should have claimed 'impossible' and claimed complete",
         ),
     ],
     ids=[

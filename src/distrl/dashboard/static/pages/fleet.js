@@ -8,7 +8,7 @@ export async function show({ place, go, say_title }) {
   say_title("Fleet");
   const run = place.run, tiles = new Map(), grid = h("div.tiles"), total = h("span.soft"), over = h("span.soft"), empty = h("p.empty", { hidden: true });
   const dialog = h("dialog.large", { "aria-label": "One device", onclose: () => { large = ""; } });
-  let large = "", filter = "";
+  let large = "", filter = "", filtered = false, heard = 0, held = { begun: "", step: 0 };
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       const tile = entry.target.tile;
@@ -56,7 +56,7 @@ export async function show({ place, go, say_title }) {
     const device = tile.device, begun = `${device.task} ${device.instruction}`, last = tile.did.at(-1);
     if (tile.begun !== begun || (last && device.step < last.step)) { tile.begun = begun; tile.did = []; }
     if (device.state !== "playing" || !device.step || !device.action) return;
-    const done = { step: device.step, says: `${words(device.action, touched(device))}, value ${short(device.value)}` };
+    const done = { step: device.step, says: `${words(device.action, touched(device))}, value ${short(device.value)}`, device };
     if (tile.did.at(-1)?.step === device.step) tile.did[tile.did.length - 1] = done; else tile.did.push(done);
   }
 
@@ -66,13 +66,6 @@ export async function show({ place, go, say_title }) {
     const blank = !device.picture && !device.elements.length;  // such as after the end of a run
     tile.canvas.classList.toggle("blank", blank);
     if (!blank) draw(tile.canvas, shape(device), { action: device.action });
-    if (large === device.device) show_large(device);
-  }
-
-  function enlarge(name) {
-    large = name;
-    show_large(tiles.get(name).device);
-    if (!dialog.open) dialog.showModal();
   }
 
   const refused = h("p.down.wrap", { role: "alert" });
@@ -81,20 +74,54 @@ export async function show({ place, go, say_title }) {
     try { await begin(go, { run, task }); } catch (error) { put(refused, error.message); }
   }
 
-  function show_large(device) {
-    const kept = dialog.querySelector("canvas"), canvas = kept || h("canvas", { role: "img" });
-    canvas.setAttribute("aria-label", `screen of ${device.device}`);
-    const facts = [["task", device.task || "–"], ["template", device.template || "–"], ["state", device.state], ["waits for", device.waiting || "–"], ["worker", device.role], ["policy version", device.version < 0 ? "–" : device.version], ["step", `${device.step} of at most ${device.max_steps}`], ["action", words(device.action, touched(device))], ["value", device.value], ["app", device.app || "–"], ["playing for", duration(device.play_s)], ["lost so far", `${device.losses} ${device.losses === 1 ? "time" : "times"}`]];
-    const did = tiles.get(device.device)?.did || [];
-    const text = [h("h1.wrap", {}, device.instruction || device.device), h("p.soft", {}, device.device), h("dl.facts", {}, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-      did.length ? h("div", {}, h("h2", {}, "This episode, as seen from here"), h("ol.did", {}, did.map((one) => h("li", { value: one.step }, one.says)))) : null,
-      h("p", {}, link(page(run, `/episodes?device=${encodeURIComponent(device.device)}`), {}, "Stored episodes of this device")), h("div.buttons", {}, device.task ? h("button", { type: "button", onclick: () => take_phone(device.task) }, "Try this task yourself") : null, h("button", { type: "button", onclick: () => dialog.close() }, "Close")), refused];
-    if (kept) put(dialog.querySelector(".stack"), text);
-    else put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, text)));
-    requestAnimationFrame(() => draw(canvas, shape(device), { action: device.action }));
+  // Made once: what is replaced every second would lose the focus, and the click that began before it.
+  const canvas = h("canvas", { role: "img" }), title = h("h1.wrap"), name = h("p.soft"), facts = h("dl.facts"), did = h("ol.did"), which = h("p.soft"), episode = h("div", {}, h("h2", {}, "This episode, as seen from here"), which, did), stored = h("p");
+  const yourself = h("button", { type: "button", onclick: () => take_phone(tiles.get(large)?.device.task) }, "Try this task yourself");
+  put(dialog, h("div.look", {}, h("div", {}, canvas), h("div.stack", {}, title, name, facts, episode, stored, h("div.buttons", {}, yourself, h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close")), refused)));
+
+  function enlarge(device) {
+    large = device;
+    put(refused);
+    put(stored, link(page(run, `/episodes?device=${encodeURIComponent(device)}`), {}, "Stored episodes of this device"));
+    show_large(tiles.get(device).device);
+    if (!dialog.open) dialog.showModal();
   }
 
+  function show_large(device) {
+    const about = [["task", device.task || "–"], ["template", device.template || "–"], ["state", device.state], ["waits for", device.waiting || "–"], ["worker", device.role], ["policy version", device.version < 0 ? "–" : device.version], ["step", device.step ? `${device.step} of at most ${device.max_steps}` : "–"], ["action", device.step ? words(device.action, touched(device)) : "–"], ["value", device.step ? device.value : "–"], ["app", device.app || "–"], ["playing for", device.began_s ? duration(heard - device.began_s) : "–"], ["lost so far", `${device.losses} ${device.losses === 1 ? "time" : "times"}`]];
+    canvas.setAttribute("aria-label", `screen of ${device.device}`);
+    tell(title, device.instruction || device.device);
+    tell(name, device.device);
+    put(facts, about.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+    const tile = tiles.get(device.device), before = tile.did.find((one) => held.begun === tile.begun && held.step === one.step)?.device;
+    episode.hidden = !tile.did.length;
+    tell(which, before ? `The screen is that of step ${before.step}; press it again for the screen of now.` : "Press a step for its screen.");
+    list_steps(tile, before);
+    yourself.hidden = !device.task;
+    const seen = before ? { ...before, picture: before.picture === device.picture ? device.picture : "" } : device;  // of pictures only the newest is kept
+    requestAnimationFrame(() => draw(canvas, shape(seen), { action: seen.action }));
+  }
+
+  function list_steps(tile, before) {
+    while (did.children.length > tile.did.length) did.lastChild.remove();
+    tile.did.forEach((one, at) => {
+      let item = did.children[at];
+      if (!item) did.append(item = h("li", {}, h("button.quiet", { type: "button", onclick: (event) => hold(event.target.closest("li").value) })));
+      item.value = one.step;
+      tell(item.firstChild, one.says);
+      item.firstChild.setAttribute("aria-pressed", String(one.device === before));
+    });
+  }
+
+  function hold(step) {
+    const tile = tiles.get(large);
+    held = { begun: tile.begun, step: held.begun === tile.begun && held.step === step ? 0 : step };
+    show_large(tile.device);
+  }
+
+  /** Devices that are not as they were; `names`: all in their order, where that has changed. */
   function take({ heard_s, devices, names }) {
+    heard = heard_s;
     for (const device of devices) {
       let tile = tiles.get(device.device);
       if (!tile) { tile = make(device); tiles.set(device.device, tile); }
@@ -103,19 +130,27 @@ export async function show({ place, go, say_title }) {
       note(tile);
       describe(tile);
     }
-    if (names) for (const name of [...tiles.keys()]) if (!names.includes(name)) { tiles.get(name).button.remove(); tiles.delete(name); }
-    const order = names || devices.map((device) => device.device);
-    order.forEach((name, at) => { const button = tiles.get(name)?.button; if (button && grid.children[at] !== button) grid.insertBefore(button, grid.children[at] || null); });
+    if (names) arrange(names);
     sort_out();
     // Drawn after all that is written: a canvas asks for its width, and each writing in between would cost a layout.
-    for (const { device } of devices) { const tile = tiles.get(device); if (tile && (tile.visible || large === device)) paint(tile); }
-    const states = [...tiles.values()].reduce((counts, tile) => ({ ...counts, [tile.device.state]: (counts[tile.device.state] || 0) + 1 }), {});
-    put(total, Object.entries(states).map(([name, number]) => `${number} ${name}`).join(" · "), heard_s ? ` · as of ${clock(heard_s)}` : "");
+    for (const { device } of devices) { const tile = tiles.get(device); if (tile?.visible) paint(tile); }
+    if (large && tiles.has(large)) show_large(tiles.get(large).device);
+    const states = new Map();
+    for (const { device } of tiles.values()) states.set(device.state, (states.get(device.state) || 0) + 1);
+    tell(total, [...states].map(([name, number]) => `${number} ${name}`).join(" · ") + (heard_s ? ` · as of ${clock(heard_s)}` : ""));
     empty.hidden = tiles.size > 0;
-    put(empty, "No device has shown anything yet. Workers of a run that began with an older distrl, or with a runtime that does not tell, show none; episodes are stored all the same.");
+    tell(empty, "No device has shown anything yet. Workers of a run that began with an older distrl, or with a runtime that does not tell, show none; episodes are stored all the same.");
+  }
+
+  function arrange(names) {
+    const wanted = new Set(names);
+    for (const [name, { button }] of tiles) if (!wanted.has(name)) { button.remove(); tiles.delete(name); }
+    names.forEach((name, at) => { const button = tiles.get(name)?.button; if (button && grid.children[at] !== button) grid.insertBefore(button, grid.children[at] || null); });
   }
 
   function sort_out() {
+    if (!filter && !filtered) return;
+    filtered = !!filter;
     for (const tile of tiles.values()) {
       const said = `${tile.device.device} ${tile.device.state} ${tile.device.role} ${tile.device.template} ${tile.device.instruction}`.toLowerCase();
       tile.button.hidden = !filter.split(/\s+/).every((word) => said.includes(word));
@@ -127,7 +162,7 @@ export async function show({ place, go, say_title }) {
   const first = await get(of(run, "/fleet"));
   return {
     root: h("div", {}, h("div.head", {}, h("h1", {}, "Fleet"), over, total, h("div.tools", {}, search, size)), grid, empty, dialog),
-    ready: () => take(first),
+    ready: () => take({ ...first, names: first.devices.map((one) => one.device) }),
     fleet: take,
     pulse: (pulse) => tell(over, pulse.live ? "" : "the run is over: its devices as they were seen last"),
     painted: () => { for (const tile of tiles.values()) { tile.stale = true; if (tile.visible) paint(tile); } },

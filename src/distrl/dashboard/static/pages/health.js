@@ -8,7 +8,7 @@ const times = (number) => (number === 1 ? "once" : `${number} times`);
 
 export async function show({ place, say_title }) {
   say_title("Health");
-  const run = place.run, roles = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Roles" }), more = h("div.cols"), log = h("div.log"), told = h("span.soft"), over = h("span.soft");
+  const run = place.run, roles = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Roles" }), more = h("div.cols"), log = h("div.log", { tabindex: "0", role: "region", "aria-label": "Lines of the logs" }), told = h("span.soft"), over = h("span.soft");
   const text = h("input", { type: "search", placeholder: "Search the logs", "aria-label": "Search the logs", oninput: () => { clearTimeout(waiting); waiting = setTimeout(lines, 200); } });
   const which = h("select", { "aria-label": "Role", onchange: () => lines() });
   const troubles = h("input", { type: "checkbox", onchange: () => lines() });
@@ -23,10 +23,10 @@ export async function show({ place, say_title }) {
       h("td.whole", {}, h(`i.dot${role.alive ? ".live" : ""}`, { "aria-hidden": "true" }), ` ${role.role}`), h("td", {}, role.alive || health.phase !== "live" ? role.phase : "gone"), h("td.wrap", {}, role.phase === "waiting" ? `waits for ${role.what}` : role.what),
       h("td.num", {}, duration(role.for_s)), h("td.num", {}, role.heard_s ? ago(role.heard_s) : "–"), h("td.num", {}, role.restarts), h("td.wrap", {}, health.phase === "live" ? role.note : ""))))));
     put(more,
-      table("Queues", [["role"], ["queue"], ["length", ".num"]], health.queues.map(([role, name, length]) => h("tr", {}, h("td", {}, role), h("td", {}, name), h("td.num", {}, short(length)))), "No role has told of a queue yet."),
       causes("Restarts by cause", health.restarts, "No role was restarted."), causes("Lost devices", health.losses, "No device was lost."),
       table("Devices out of use", [["device"], ["is"], ["waits for"], ["lost", ".num"]], health.out_of_use.map((one) => h("tr", {}, h("td.wrap", {}, one.device), h("td", {}, one.state), h("td.wrap", {}, one.waiting || "–"), h("td.num", {}, times(one.losses)))), health.num_devices ? `None of ${health.num_devices} is in quarantine, absent or being restarted.` : "No device has told of itself."),
-      h("section.panel", {}, h("header", {}, h("h2", {}, "Notices and troubles")), h("div.body", {}, [health.cause && `ended by: ${health.cause}`, ...health.notices, ...health.troubles].filter(Boolean).map((line) => h("p.wrap", {}, line)), health.notices.length + health.troubles.length || health.cause ? null : h("p.soft", {}, "None."))));
+      h("section.panel", {}, h("header", {}, h("h2", {}, "Notices and troubles")), h("div.body", {}, [health.cause && `ended by: ${health.cause}`, ...health.notices, ...health.troubles].filter(Boolean).map((line) => h("p.wrap", {}, line)), health.notices.length + health.troubles.length || health.cause ? null : h("p.soft", {}, "None."))),
+      table("Queues", [["role"], ["queue"], ["length", ".num"]], health.queues.map(([role, name, length]) => h("tr", {}, h("td", {}, role), h("td", {}, name), h("td.num", {}, short(length)))), "No role has told of a queue yet."));
     const wanted = which.value;
     if (which.options.length !== health.logs.length + 1) { put(which, h("option", { value: "" }, "all roles"), health.logs.map((name) => h("option", { value: name }, name))); which.value = wanted; }
   }

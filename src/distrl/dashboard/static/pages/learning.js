@@ -35,8 +35,10 @@ export async function show({ place, say_title }) {
   };
 }
 
+const last = ({ points, low, high }) => `${percent(points.at(-1)?.[1], 0)} [${(100 * low.at(-1)).toFixed(0)}, ${(100 * high.at(-1)).toFixed(0)}]`;
+
 /** One small chart per group: forty lines in one frame tell nobody anything. */
 function smalls(chart, tools) {
   return h("section.panel.chart.large", { "aria-label": chart.title }, h("header", {}, h("h2", {}, chart.title), ...tools),
-    h("div.body", {}, h("div.smalls", {}, chart.lines.map((line) => h("div.small", {}, h("div.name", { title: line.name }, line.name), spark(line.points, { label: `${line.name}: success from 0 to 100 %, last ${percent(line.points.at(-1)?.[1])}` }), h("div.value", {}, `${percent(line.points.at(-1)?.[1])} · ${count(line.n)} episodes`)))), h("p.says", {}, chart.says, " Each line goes from 0 to 100 %."), h("p.healthy", {}, h("b", {}, "healthy: "), chart.healthy)));
+    h("div.body", {}, h("div.smalls", {}, chart.lines.map((line) => h("div.small", {}, h("div.name", { title: line.name }, line.name), spark(line.points, { label: `${line.name}: success from 0 to 100 %, last ${last(line)}`, low: line.low, high: line.high }), h("div.value", {}, `${last(line)} · ${count(line.n)} episodes`)))), h("p.says", {}, chart.says, " Each line goes from 0 to 100 %; beneath it stands its last window."), h("p.healthy", {}, h("b", {}, "healthy: "), chart.healthy)));
 }

@@ -54,8 +54,8 @@ SHARES: dict[Kind, int] = {"kill": 110, "pause": 50, "cut": 12, "disk full": 8, 
 """Of 200."""
 EVERY_S = 3.0
 """Mean time between two faults."""
-SPARE = 1.2
-"""Longer than the faults should take: on a full disk the run stands still, and so do faults."""
+SPARE = 1.3
+"""Longer than the faults should take: intervals are random, and faults that find nobody to hit come again."""
 HELD_S = (1.0, 6.0)
 """How long a cut or a disk fault lasts."""
 PAUSED_S = (2.0, 15.0)

@@ -13,18 +13,15 @@ from shutil import rmtree
 from threading import Barrier, Thread
 from typing import Any
 
-import msgspec
 import pytest
 
 ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
-
-from ray.exceptions import ActorUnavailableError  # noqa: E402
 
 from distrl.errors import StoreError  # noqa: E402
 from distrl.runtime.ray import inference as inference_module  # noqa: E402
 from distrl.runtime.ray.hub_watch import HubWatch  # noqa: E402
 from distrl.runtime.ray.inference import RayInference, actor_name  # noqa: E402
-from distrl.runtime.ray.role_actor import End, Place  # noqa: E402
+from distrl.runtime.ray.role_actor import Place  # noqa: E402
 from distrl.runtime.ray.runtime import _Role  # noqa: E402
 from distrl.telemetry.events import EventLog, events_of, read_events  # noqa: E402
 from distrl.telemetry.heartbeat import Heartbeat  # noqa: E402
@@ -40,11 +37,12 @@ from support.batches import tiny_policy  # noqa: E402
 from support.clusters import a_cluster  # noqa: E402
 from support.hubs import MovableHub  # noqa: E402
 from support.learners import make_version  # noqa: E402
+from support.ray_actors import DecidingActor, UnsteadyActor  # noqa: E402
 from support.trajectories import make_trajectory  # noqa: E402
 from support.transport_contract import *  # noqa: E402, F403
 from support.transport_contract import KEEP, LIFETIME_S, Setting  # noqa: E402
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -232,13 +230,6 @@ def test_a_disk_of_the_run_folder_that_refuses_is_told_with_the_fix(movable: Any
     assert "move the file away" in str(told.value)
 
 
-class DecidingActor:
-    def decide(self, request: bytes) -> bytes:
-        if request == b"hang":
-            time.sleep(PATIENCE_S)
-        return request
-
-
 class CountedHeartbeats:
     def __init__(self) -> None:
         self.incarnation = self.num_asked = 0
@@ -286,22 +277,6 @@ def test_an_actor_that_answers_is_looked_for_no_more_and_its_successor_is_found(
     assert asyncio.run(inference.ask("inference-0", b"c")) == b"c"
     inference.close()
     ray.kill(second)
-
-
-class UnsteadyActor:
-    """An actor whose first answer about its place is lost on the way."""
-
-    def __init__(self) -> None:
-        self.num_asked = 0
-
-    def place(self) -> bytes:
-        self.num_asked += 1
-        if self.num_asked == 1:
-            raise ActorUnavailableError("the connection was lost", None)
-        return msgspec.msgpack.encode(Place(node="n", host="lab", pid=1, code="c"))
-
-    def run(self, order: bytes) -> bytes:
-        return msgspec.msgpack.encode(End(code=3, reason=order.decode()))
 
 
 def test_a_role_whose_place_is_not_heard_of_is_asked_again_and_is_told_what_to_do_once_it_has_one(cluster: Any) -> None:

@@ -106,7 +106,7 @@ def _show_token(address: str) -> None:
     """Have Ray use this machine's token where the cluster asks for one: by itself it does so only for a cluster that it finds here."""
     try:
         from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-        from ray._raylet import GcsClient
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
     except ImportError:  # another version of Ray: `RAY_AUTH_MODE=token` does the same
         return
     try:

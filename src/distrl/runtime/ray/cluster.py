@@ -148,7 +148,7 @@ def _address(runtime: RuntimeConfig) -> str:
         raise ConfigError(
             f"runtime.address = {address}: a run has its folder on a node of the cluster, and this machine is none",
             expected='"auto", "local" or HOST:PORT of the cluster that this machine belongs to',
-            fix="run the command on a node, such as with `ray job submit -- distrl train …`",
+            fix="run the command on a node: by ssh, `kubectl exec` or, where ray[default] is installed, `ray job submit -- distrl train …`",
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,6 +31,13 @@ class NetworkNode:
     def cut(self) -> None:
         """Pull the cable."""
         _ip("link", "set", _cable(self.number), "down")
+
+    def end(self) -> None:
+        """Stop the node."""
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=END_S)
+        self.process.kill()
 
     def mend(self) -> None:
         """Put it back."""
@@ -70,30 +78,25 @@ def _make_networks(count: int, undo: ExitStack) -> None:
 def network_nodes(cluster: Any, count: int, *, cpus: float = CPUS, phones: float = MANY) -> Iterator[list[NetworkNode]]:
     """A node with phones in each of `count` networks, in a cluster whose head is at `HEAD`."""
     before, nodes = _living(cluster), list[NetworkNode]()
-    try:
+    with ExitStack() as undo:
+        said = undo.enter_context(tempfile.TemporaryFile())
         for number in range(count):
             command = [
                 "ip", "netns", "exec", _namespace(number), str(Path(sys.executable).with_name("ray")), "start", f"--address={cluster.address}",
                 f"--node-ip-address={_address(number)}", f"--num-cpus={cpus:g}", f'--resources={{"{PHONE}": {phones:g}}}',
                 f"--object-store-memory={STORE_BYTES}", "--block",
             ]  # fmt: skip
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            nodes.append(NetworkNode(number, process))
+            node = NetworkNode(number, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT))
+            undo.callback(node.end)
+            nodes.append(node)
         until_s = time.monotonic() + START_S
         while _living(cluster) < before + count:
             if time.monotonic() > until_s or any(node.process.poll() is not None for node in nodes):
-                raise DistrlError(
-                    "a node of Ray in a network of its own did not start", fix="look at /tmp/ray/session_latest/logs"
-                )
+                said.seek(0)
+                words = " ".join(said.read().decode(errors="replace").split())[-300:]
+                raise DistrlError(f"a node of Ray in a network of its own did not start: {words}")
             time.sleep(POLL_S)
         yield nodes
-    finally:
-        for node in nodes:
-            node.process.terminate()
-        for node in nodes:
-            with suppress(subprocess.TimeoutExpired):
-                node.process.wait(timeout=END_S)
-            node.process.kill()
 
 
 def _living(cluster: Any) -> int:

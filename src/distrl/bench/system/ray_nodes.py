@@ -21,6 +21,7 @@ def ray_nodes(count: int, **head: Any) -> Iterator[Any]:
     """Ray's own cluster utility with a head, of these settings, and `count` nodes that have phones."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(NICENESS, "0")  # as roles of the local runtime have it, beside which these are measured
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # Ray's own 30 s are too few on a busy machine
     from ray.cluster_utils import Cluster
 
     cluster: Any = Cluster()

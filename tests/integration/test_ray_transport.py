@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -16,9 +18,15 @@ import pytest
 ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
 
 from distrl.errors import StoreError  # noqa: E402
+from distrl.runtime.ray import inference as inference_module  # noqa: E402
 from distrl.runtime.ray.hub_watch import HubWatch  # noqa: E402
+from distrl.runtime.ray.inference import RayInference, actor_name  # noqa: E402
+from distrl.runtime.ray.role_actor import Place  # noqa: E402
+from distrl.runtime.ray.runtime import _Role  # noqa: E402
 from distrl.telemetry.events import EventLog, events_of, read_events  # noqa: E402
-from distrl.transport.base import Claims, EpisodeSource, Transport  # noqa: E402
+from distrl.telemetry.heartbeat import Heartbeat  # noqa: E402
+from distrl.threads import in_thread  # noqa: E402
+from distrl.transport.base import ActorLost, Claims, EpisodeSource, Transport  # noqa: E402
 from distrl.transport.files import FileLayout, FileTransport  # noqa: E402
 from distrl.transport.ray import connection  # noqa: E402
 from distrl.transport.ray.client import HubClaims, HubTransport  # noqa: E402
@@ -29,11 +37,12 @@ from support.batches import tiny_policy  # noqa: E402
 from support.clusters import a_cluster  # noqa: E402
 from support.hubs import MovableHub  # noqa: E402
 from support.learners import make_version  # noqa: E402
+from support.ray_actors import DecidingActor, UnsteadyActor  # noqa: E402
 from support.trajectories import make_trajectory  # noqa: E402
 from support.transport_contract import *  # noqa: E402, F403
 from support.transport_contract import KEEP, LIFETIME_S, Setting  # noqa: E402
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +202,96 @@ def test_news_of_a_version_comes_with_its_weights_and_without_being_asked_for(mo
     transport.weights.load(reader, newest)
     assert reader.dump() == tiny_policy(1, spread=0.1).dump()
     transport.close()
+
+
+def test_weights_are_in_the_object_store_once_though_all_roles_ask_for_them_at_the_same_moment(
+    movable: Any, folder: Path
+) -> None:
+    files = FileTransport(FileLayout(folder), keep_versions=KEEP)
+    version = files.weights.publish_packed([memoryview(bytes(20_000_000))], make_version(0))
+    together = Barrier(8)
+
+    def ask(number: int) -> str:
+        line = a_line(movable, f"worker-{number}")
+        together.wait(PATIENCE_S)
+        return line.weights(version)[0]
+
+    asking = [in_thread(partial(ask, number), name="asking") for number in range(8)]
+    assert len({one.result(timeout=PATIENCE_S) for one in asking}) == 1
+
+
+def test_a_disk_of_the_run_folder_that_refuses_is_told_with_the_fix(movable: Any, folder: Path) -> None:
+    transport = HubTransport(a_line(movable), node=folder, at_once=True)
+    (folder / "heartbeats").write_text("a file where the folder should be")
+    with pytest.raises(StoreError, match="cannot use") as told:
+        transport.heartbeats.beat(
+            Heartbeat(role="tester", pid=1, phase="doing", what="playing", since_s=0.0, beat_s=0.0)
+        )
+    assert "move the file away" in str(told.value)
+
+
+class CountedHeartbeats:
+    def __init__(self) -> None:
+        self.incarnation = self.num_asked = 0
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        raise NotImplementedError
+
+    def last(self, role: str) -> Heartbeat | None:
+        self.num_asked += 1
+        number = self.incarnation
+        beat = Heartbeat(role=role, pid=1, phase="doing", what="deciding", since_s=0.0, beat_s=0.0, incarnation=number)
+        return beat if number else None
+
+
+def test_an_actor_that_answers_is_looked_for_no_more_and_its_successor_is_found(cluster: Any) -> None:
+    def start(incarnation: int) -> Any:
+        options = {"num_cpus": 0, "max_concurrency": 4, "name": actor_name("session", "inference-0", incarnation)}
+        actor = ray.remote(DecidingActor).options(**options).remote()
+        assert ray.get(actor.decide.remote(b"x")) == b"x"
+        beats.incarnation = incarnation
+        return actor
+
+    beats = CountedHeartbeats()
+    inference = RayInference("session", ("inference-0",), beats)
+    wait_for(lambda: beats.num_asked > 1)
+    assert inference.actors() == ()
+    first = start(1)
+    wait_for(lambda: inference.actors() == ("inference-0",))
+    known = beats.num_asked
+    assert asyncio.run(inference.ask("inference-0", b"a")) == b"a"
+    time.sleep(4 * inference_module.LOOK_S)
+    assert beats.num_asked == known, "each look is a call to the hub"
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(inference.ask("inference-0", b"hang"), 0.1)
+
+    asyncio.run(give_up())
+    wait_for(lambda: beats.num_asked > known)
+    ray.kill(first)
+    with pytest.raises(ActorLost):
+        asyncio.run(inference.ask("inference-0", b"b"))
+    second = start(2)
+    wait_for(lambda: inference.actors() == ("inference-0",))
+    assert asyncio.run(inference.ask("inference-0", b"c")) == b"c"
+    inference.close()
+    ray.kill(second)
+
+
+def test_a_role_whose_place_is_not_heard_of_is_asked_again_and_is_told_what_to_do_once_it_has_one(cluster: Any) -> None:
+    role, actor = _Role("worker-0", "1 CPU"), ray.remote(UnsteadyActor).options(num_cpus=0).remote()
+    begun: list[Place] = []
+
+    def begin(place: Place) -> Any:
+        begun.append(place)
+        return actor.run.remote(b"the order")
+
+    role.launched(actor, 1, now_s=0.0, begin=begin)
+    assert role.waits_for == "starts once a node has 1 CPU to spare"
+    wait_for(lambda: role.exit_code() is not None)
+    assert (role.exit_code(), role.exit_reason(), [place.host for place in begun]) == (3, "the order", ["lab"])
+    ray.kill(actor)
 
 
 def test_what_a_role_says_arrives_in_order_and_is_handed_over_at_its_end(movable: Any, folder: Path) -> None:

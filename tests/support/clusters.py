@@ -39,8 +39,9 @@ def a_cluster(*nodes: dict[str, Any]) -> Iterator[Cluster]:
             os.environ["PYTHONPATH"] = before
 
 
-def add_node(cluster: Cluster, *, num_cpus: float = 1, resources: dict[str, float] | None = None) -> Any:
+def add_node(
+    cluster: Cluster, *, num_cpus: float = 1, resources: dict[str, float] | None = None, **settings: Any
+) -> Any:
     """One more node."""
-    return cluster.add_node(
-        num_cpus=num_cpus, resources=resources or {}, object_store_memory=STORE_BYTES, include_dashboard=False
-    )
+    own = {"object_store_memory": STORE_BYTES, "include_dashboard": False, **settings}
+    return cluster.add_node(num_cpus=num_cpus, resources=resources or {}, **own)

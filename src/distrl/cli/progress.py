@@ -158,7 +158,7 @@ def trouble_of(status: RoleStatus) -> str:
 def _now(status: RoleStatus) -> Text:
     heartbeat = status.heartbeat
     if trouble := trouble_of(status):
-        doing = f" while {heartbeat.what}" if heartbeat and status.alive else ""
+        doing = f" while {heartbeat.what} · logs/{status.role}.jsonl" if heartbeat and status.alive else ""
         return Text(f"{trouble}{doing}", style="red")
     if heartbeat is None:
         return Text("starting", style="cyan")

@@ -13,6 +13,7 @@ import msgspec
 
 from distrl.config.groups import num_workers
 from distrl.config.schema import Config
+from distrl.rollout.outbox import STORE_DEADLINE_S
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.telemetry.live import NoScreens, Screens
 from distrl.transport.base import ActorLost, DecisionRequests, EventSink, Inference, Transport
@@ -61,6 +62,8 @@ class RoleContext(msgspec.Struct, frozen=True, kw_only=True):
     metrics: EventSink
     spool: Path
     """A folder on this machine's own disk that outlives the process."""
+    store_deadline_s: float = STORE_DEADLINE_S
+    """How long a worker waits for the store to take one trajectory before it turns to its spool."""
     left_spools: Callable[[], Iterator[Path]] = lambda: iter(())
     """Such folders that other workers of the run have left, for this role to hand over; to be looked for beside its loop."""
     stopping: Callable[[], bool]

@@ -209,6 +209,7 @@ def make_worker_parts(context: RoleContext) -> WorkerParts:
         judge_at_once=config.judge.at_once,
         sink=transport.episodes,
         spool=make_spool(context),
+        store_deadline_s=context.store_deadline_s,
         first_priority=algorithm.first_priority,
         latest_version=lambda: version.version if (version := transport.weights.latest()) else -1,
         log=context.log,

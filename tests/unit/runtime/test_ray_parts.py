@@ -97,7 +97,7 @@ def test_the_settings_of_a_run_arrive_as_they_were_sent() -> None:
         None, {"policy.kind": "pixel", "rollout.keep_screenshots": True, "telemetry.sinks": "tensorboard"}
     )
     order = Order(
-        name="worker-0", incarnation=3, config=config, run="/runs/r", node="n", spools=("a", "b"), imports=(), finish=False
+        name="worker-0", incarnation=3, config=config, run="/runs/r", node="n", spools=("a", "b"), imports=(),
     )  # fmt: skip
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=Order) == order
 
@@ -113,12 +113,27 @@ def test_a_spool_belongs_to_one_living_process_and_is_left_to_others_after_it(tm
     spool = one.claim("worker-0")
     (spool / "0.ep").write_bytes(b"an episode")
     assert list(other.left()) == []
-    with pytest.raises(StoreError, match="in use by another process"):
-        other.claim("worker-0", wait_s=0.0)
+    second = other.claim("worker-0", wait_s=0.0)
+    assert second != spool, "whoever holds up the first one, which may take hours, ends no run"
+    assert second.parent == spool.parent
     one.close()
     assert list(other.left()) == [spool], "what waits there stays"
+    other.close()
+    assert not second.exists()
     assert other.claim("worker-0") == spool
     assert list(other.left()) == [], "its own is not left by anyone"
+
+
+def test_a_spool_that_somebody_stopped_handing_over_is_free_again(tmp_path: Path) -> None:
+    earlier = NodeSpools(("s1",), tmp_path)
+    (earlier.claim("worker-0") / "0.ep").write_bytes(b"an episode")
+    earlier.close()
+    one, other = NodeSpools(("s1",), tmp_path), NodeSpools(("s1",), tmp_path)
+    handing_over = one.left()
+    assert next(handing_over).name == "worker-0"
+    assert list(other.left()) == []
+    handing_over.close()  # type: ignore[attr-defined]
+    assert [path.name for path in other.left()] == ["worker-0"]
 
 
 def test_spools_of_earlier_sessions_are_found_and_empty_ones_go(tmp_path: Path) -> None:

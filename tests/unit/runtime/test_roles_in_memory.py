@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from msgspec.structs import replace
 from distrl.config.schema import Config
 from distrl.evaluation.report import Report, make_report
 from distrl.rollout.outbox import Spool
-from distrl.rollout.worker import WorkerParts
 from distrl.runtime import evaluator_role, factory, inference_role
 from distrl.runtime.base import RoleContext
 from distrl.runtime.evaluator_role import Evaluator, keep_evaluating
@@ -134,7 +132,6 @@ def test_a_worker_beats_and_plays_on_while_the_store_blocks_and_loses_nothing(
 ) -> None:
     transport, settings, answering = MemoryTransport(), config(), threading.Event()
     transport.weights.publish(make_policy(settings), make_version(4))
-    monkeypatch.setattr(factory, "WorkerParts", partial(WorkerParts, store_deadline_s=0.05))
     add, said = transport.episodes.add, list[str]()
 
     def block(*given: Any) -> None:
@@ -152,7 +149,7 @@ def test_a_worker_beats_and_plays_on_while_the_store_blocks_and_loses_nothing(
         return answering.is_set() and transport.episodes.stats().episodes >= 5
 
     log = transport.events.log("worker-0")
-    collect(replace(role("worker-0", tmp_path, settings, transport, over), log=log))
+    collect(replace(role("worker-0", tmp_path, settings, transport, over), log=log, store_deadline_s=0.05))
     assert all("the store, which does not answer" in what for what in said)
     told = {name: {event["id"] for event in transport.events.read("worker-0") if event["event"] == name}
             for name in ("finished", "acknowledged")}  # fmt: skip

@@ -1,4 +1,4 @@
-"""News of weights over a connection to a hub that does not bring them: whoever has weights already goes on."""
+"""What goes on beside a role's loop over a connection to a hub that takes its time: news of weights, and what the role says."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from distrl.errors import StoreError
 from distrl.threads import in_thread
 from distrl.transport.ray import verified
-from distrl.transport.ray.client import Subscription
+from distrl.transport.ray.client import Sender, Subscription
 from distrl.transport.ray.verified import KEPT, VerifiedWeights
-from distrl.transport.ray.wire import Broadcast
+from distrl.transport.ray.wire import Broadcast, Caller, Upload
 from distrl.types import PolicyVersion
 
 PATIENCE_S = 30.0
@@ -100,3 +100,32 @@ def test_a_role_that_stands_still_while_it_verifies_holds_nobody_up_for_ever(
             VerifiedWeights(file).check("a", memoryview(b"fjrst"), first)
     (tmp_path / "a-file").write_text("")
     VerifiedWeights(tmp_path / "a-file" / "verified").check("a", memoryview(b"first"), first)
+
+
+class SlowHub:
+    """A connection whose hub takes the first upload and is long about it."""
+
+    caller = Caller(role="worker-0", incarnation=1)
+
+    def __init__(self) -> None:
+        self.taken, self.asked, self.answer = list[str](), Event(), Event()
+
+    def ask_raw(self, name: str, upload: Upload) -> bytes:
+        self.taken += [event.event for event in upload.events]
+        self.asked.set()
+        assert self.answer.wait(PATIENCE_S)
+        return b""
+
+
+def test_what_a_role_says_last_is_sent_though_it_ends_while_something_is_on_its_way() -> None:
+    hub = SlowHub()
+    sender = Sender(hub, at_once=False)  # type: ignore[arg-type]
+    sender.event("worker-0", "finished", {})
+    assert hub.asked.wait(PATIENCE_S)
+    sender.event("worker-0", "acknowledged", {})
+    closing = in_thread(sender.close, name="closing")
+    while not sender._closing.is_set():
+        pass
+    hub.answer.set()
+    closing.result(timeout=PATIENCE_S)
+    assert hub.taken == ["finished", "acknowledged"]

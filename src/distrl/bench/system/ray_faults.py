@@ -4,8 +4,8 @@ The run decides with inference actors, so every kind of process is there to be h
 
 - kill: SIGKILL of a worker, the learner, the evaluator, an inference actor or the hub;
 - pause: SIGSTOP of one of these for some seconds, often longer than a role may be silent;
-- cut: every process of a node with workers stands still for some seconds, its raylet too. For the rest of the cluster that is a
-  node beyond a cut network: nothing is heard of it, and nothing reaches it. Unlike behind a real cut, its workers do not play on meanwhile;
+- cut: the network of a node with workers is cut for some seconds. Each of these nodes has a network of its own, which only root may make: for
+  anybody else all processes of the node stand still instead, its raylet too, which unlike behind a real cut do not play on meanwhile;
 - disk full: the disk of the run folder has no byte left for some seconds. It is a small memory disk of its own, which only root
   may mount: for anybody else, these faults are pauses. A run ends on a full disk, with the fix; it is resumed once there is space;
 - slow disk: the index of episodes is locked for some seconds, as by a disk that does not come back from a write.
@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -36,6 +36,7 @@ import msgspec
 from distrl.bench.base import BenchOptions
 from distrl.bench.jobs import log_progress
 from distrl.bench.system.kills import Kills, audit
+from distrl.bench.system.ray_networks import HEAD, NetworkNode, network_nodes, networks
 from distrl.bench.system.ray_nodes import on_cluster, ray_nodes
 from distrl.bench.system.weights import quantile
 from distrl.config.load import load_config
@@ -54,8 +55,8 @@ SHARES: dict[Kind, int] = {"kill": 110, "pause": 50, "cut": 12, "disk full": 8, 
 """Of 200."""
 EVERY_S = 3.0
 """Mean time between two faults."""
-SPARE = 1.2
-"""Longer than the faults should take: on a full disk the run stands still, and so do faults."""
+SPARE = 1.3
+"""Longer than the faults should take: intervals are random, and faults that find nobody to hit come again."""
 HELD_S = (1.0, 6.0)
 """How long a cut or a disk fault lasts."""
 PAUSED_S = (2.0, 15.0)
@@ -125,19 +126,28 @@ class RayFaultFigures(msgspec.Struct, frozen=True, kw_only=True):
 def run(options: BenchOptions) -> RayFaultFigures:
     """Measure everything that `distrl bench ray_faults` reports."""
     count, started_s = QUICK_FAULTS if options.quick else FAULTS, time.monotonic()
-    with ray_nodes(NODES) as cluster, small_disk() as (root, is_own):
+    with fault_nodes() as (cluster, nodes), small_disk() as (root, is_own):
         settings = {
             **SETTINGS,
             **on_cluster(cluster),
             "run.root": str(root),
             "run.minutes": SPARE * count * EVERY_S / 60,
         }
-        trial = Trial(cluster, root, settings, Random("ray faults"), can_fill=is_own)
+        trial = Trial(cluster, nodes, root, settings, Random("ray faults"), can_fill=is_own)
         try:
             trial.play(count)
         finally:
             trial.stop()
         return trial.figures(time.monotonic() - started_s)
+
+
+@contextmanager
+def fault_nodes() -> Iterator[tuple[Any, list[NetworkNode]]]:
+    """A cluster with nodes that have phones, and those of them that have a network of their own: all of them or none."""
+    with ExitStack() as stack:
+        own = stack.enter_context(networks(NODES))
+        cluster = stack.enter_context(ray_nodes(0, node_ip_address=HEAD) if own else ray_nodes(NODES))
+        yield cluster, stack.enter_context(network_nodes(cluster, NODES)) if own else []
 
 
 @contextmanager
@@ -160,7 +170,17 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 class Trial:
     """A run that is hit, and watched meanwhile."""
 
-    def __init__(self, cluster: Any, root: Path, settings: dict[str, Value], random: Random, *, can_fill: bool) -> None:
+    def __init__(
+        self,
+        cluster: Any,
+        nodes: list[NetworkNode],
+        root: Path,
+        settings: dict[str, Value],
+        random: Random,
+        *,
+        can_fill: bool,
+    ) -> None:
+        self._nodes = nodes
         self._cluster, self._root, self._settings, self._random = cluster, root, settings, random
         self._can_fill, self._config = can_fill, load_config(None, settings)
         self._folder = tempfile.TemporaryDirectory(prefix="distrl-faults-")
@@ -280,7 +300,12 @@ class Trial:
         return {**found, **({HUB: hubs[-1]} if hubs else {})}
 
     def _cut(self, held_s: float) -> str:
-        """Have all processes of a node with workers stand still."""
+        """Cut the network of a node with workers, or have all its processes stand still."""
+        if self._nodes:
+            cut = self._random.choice(self._nodes)
+            cut.cut()
+            self._end_later(held_s, "cut", cut.mend)
+            return "node"
         node = self._random.choice(self._cluster.list_all_nodes()[1:])
         raylet = node.all_processes["raylet"][0].process.pid
         stopped = [pid for pid in (raylet, *children(raylet)) if _send(pid, signal.SIGSTOP)]
@@ -348,7 +373,7 @@ class Trial:
             named_slowest_s=round(max(pauses.named_s, default=0.0), 2),
             longest_without_episode_s=round(self._watch.longest_without_s, 1),
             longest_unnamed_stall_s=round(self._watch.longest_unnamed_s, 1),
-            cut_by="all processes of the node stopped",
+            cut_by="network of the node cut" if self._nodes else "all processes of the node stopped: not root",
             full_disk_by="memory disk filled" if self._can_fill else "nothing: not root",
             wall_s=found.wall_s,
             nodes=1 + NODES,

@@ -12,20 +12,21 @@ PHONE = "phone"
 """The resource that nodes of a benchmark declare for their simulated phones."""
 STORE_BYTES = 300 * 2**20
 """Of each node's object store: weights of 100 MB have to fit."""
-MANY = 10_000.0
-"""More phones than any benchmark asks for, and CPUs in name: what is real is shared anyway."""
+CPUS, MANY = 64, 10_000.0
+"""CPUs in name, and more phones than any benchmark asks for: what is real is shared anyway."""
 
 
 @contextmanager
-def ray_nodes(count: int) -> Iterator[Any]:
-    """Ray's own cluster utility with a head and `count` nodes that have phones."""
+def ray_nodes(count: int, **head: Any) -> Iterator[Any]:
+    """Ray's own cluster utility with a head, of these settings, and `count` nodes that have phones."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(NICENESS, "0")  # as roles of the local runtime have it, beside which these are measured
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")  # Ray's own 30 s are too few on a busy machine
     from ray.cluster_utils import Cluster
 
     cluster: Any = Cluster()
     try:
-        cluster.add_node(num_cpus=0, object_store_memory=STORE_BYTES, include_dashboard=False)
+        cluster.add_node(num_cpus=0, object_store_memory=STORE_BYTES, include_dashboard=False, **head)
         for _ in range(count):
             add_phones(cluster)
         cluster.wait_for_nodes()
@@ -37,7 +38,7 @@ def ray_nodes(count: int) -> Iterator[Any]:
 def add_phones(cluster: Any) -> Any:
     """One more node."""
     return cluster.add_node(
-        num_cpus=64, resources={PHONE: MANY}, object_store_memory=STORE_BYTES, include_dashboard=False
+        num_cpus=CPUS, resources={PHONE: MANY}, object_store_memory=STORE_BYTES, include_dashboard=False
     )
 
 

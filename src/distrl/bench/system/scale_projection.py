@@ -32,6 +32,8 @@ class Assumed(msgspec.Struct, frozen=True, kw_only=True):
     """A JPEG at 224 x 448 (docs/pixel.md); a real phone's screen is larger, as it is configured."""
     heartbeats_per_s: float = 2.0
     """Of each role: `runtime.heartbeat_s`."""
+    news_per_s: float = 0.5
+    """Calls of each role that waits for news of weights: the supervisor notes every two seconds how long the run has collected."""
     adapter_mb: float = 100.0
     network_mb_per_s: float = 1250.0
     """10 Gbit/s."""
@@ -92,7 +94,7 @@ def column(devices: int, measured: Measured, assumed: Assumed) -> dict[str, str]
     episodes, steps = devices * measured.episodes_per_device_s, devices * measured.steps_per_device_s
     workers, nodes = ceil(devices / DEVICES_PER_WORKER), ceil(devices / DEVICES_PER_NODE)
     written, pictures = episodes * assumed.episode_bytes, steps * assumed.picture_bytes
-    calls = episodes + workers * assumed.heartbeats_per_s
+    calls = episodes + workers * (assumed.heartbeats_per_s + assumed.news_per_s)
     weights_mb_per_s = nodes * assumed.adapter_mb / PUBLISH_S
     learners = steps / measured.samples_per_s
     return {
@@ -100,7 +102,7 @@ def column(devices: int, measured: Measured, assumed: Assumed) -> dict[str, str]
         "workers of 64 devices · nodes of 256": f"{workers:,} · {nodes:,}",
         "episodes, without pictures": f"{written / 1e6:,.1f} MB/s, {written * DAY_S / 1e12:,.1f} TB a day",
         "pictures of 12 kB": f"{pictures / 1e6:,.0f} MB/s, {pictures * DAY_S / 1e12:,.0f} TB a day",
-        "calls to the one hub, heartbeats included": f"{calls:,.0f} a second",
+        "calls to the one hub, with heartbeats and news": f"{calls:,.0f} a second",
         "adapters of 100 MB every 20 s, each node once": f"{weights_mb_per_s:,.0f} MB/s: "
         f"{weights_mb_per_s / assumed.network_mb_per_s:,.1f} × 10 Gbit/s",
         "replay: share of one core": f"{episodes / measured.replay_inserts_per_s:.1%}",

@@ -1,7 +1,7 @@
 """The Ray cluster that a run uses: found and joined, or refused with the reason, and what there is on its nodes.
 
-Ray's own authentication stays as it is: a cluster of Ray 2.60 or newer asks for a token, which `ray start` keeps in
-`~/.ray/auth_token`, and whoever has none is refused here.
+Ray's own authentication stays as it is. A cluster asks for a token where there was one (`~/.ray/auth_token`) when its head was started;
+whoever has none is refused here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 import ray
+from ray.exceptions import AuthenticationError, RayError
 
 import distrl
 from distrl.config.load import config_of
@@ -89,6 +90,8 @@ def connect(config: Config) -> None:
     address = _address(runtime)
 
     def join() -> None:
+        if address != "auto":
+            _show_token(address)
         ray.init(address=address, namespace="distrl", log_to_driver=False, logging_level=logging.ERROR)
 
     try:
@@ -97,6 +100,23 @@ def connect(config: Config) -> None:
         raise _no_cluster(runtime.address, f"nothing there answered as a Ray cluster within {JOIN_S:g} s") from None
     if error is not None:
         raise _refusal(runtime.address, error) from error
+
+
+def _show_token(address: str) -> None:
+    """Have Ray use this machine's token where the cluster asks for one: by itself it does so only for a cluster that it finds here."""
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+    except ImportError:  # another version of Ray: `RAY_AUTH_MODE=token` does the same
+        return
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        if not maybe_enable_token_auth_if_token_available(warn_if_disabled=False):
+            raise
+        GcsClient(address=address)
+    except RayError:
+        return  # joining says what it is
 
 
 def _start(config: Config) -> None:
@@ -128,7 +148,7 @@ def _address(runtime: RuntimeConfig) -> str:
         raise ConfigError(
             f"runtime.address = {address}: a run has its folder on a node of the cluster, and this machine is none",
             expected='"auto", "local" or HOST:PORT of the cluster that this machine belongs to',
-            fix="run the command on a node, such as with `ray job submit -- distrl train …`",
+            fix="run the command on a node: by ssh, `kubectl exec` or, where ray[default] is installed, `ray job submit -- distrl train …`",
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
@@ -165,7 +185,7 @@ def _refusal(address: str, error: BaseException) -> ConfigError:
         return ConfigError(
             f"the cluster at {address} does not let this machine in: {text[:400]}",
             expected="the token of the cluster",
-            fix="copy ~/.ray/auth_token from its head node (readable by you alone), or set RAY_AUTH_TOKEN_PATH",
+            fix="copy ~/.ray/auth_token from its head node (readable by you alone), or set RAY_AUTH_TOKEN_PATH; leave RAY_AUTH_MODE at token",
         )
     return _no_cluster(address, text[:400] or type(error).__name__)
 
@@ -174,24 +194,24 @@ def _refusal(address: str, error: BaseException) -> ConfigError:
 
 
 PLACE_S = 20.0
-"""How long a run waits for its cluster to have enough to spare: another one may just be ending."""
+"""How long a run waits for its cluster, joining it included, to have enough to spare: another one may just be ending."""
 LOOK_S = 0.5
 
 
 def check_cluster(config: Config) -> None:
     """Join the run's cluster; `ConfigError` where there is none, or where it has no place for the run's roles."""
+    started_s = time.monotonic()
     connect(config)
     workers, few = worker_names(config), config.runtime.min_workers
     # Actors that decide join as nodes do, and one has to be there.
     deciding = inference_names(config)[: 1 if few else None]
     required = ("learner", *deciding, *(workers[:few] if few else workers))
-    until_s = time.monotonic() + PLACE_S
     while True:
         nodes = living_nodes()
         missing = without_place(needs_of(config, required, gpus=num_gpus()), nodes)
         if not missing:
             return
-        if time.monotonic() >= until_s:
+        if time.monotonic() - started_s >= PLACE_S:
             raise refuse(missing, nodes, config.runtime)
         time.sleep(LOOK_S)
 

@@ -19,7 +19,8 @@ from distrl.threads import in_thread, raise_failure
 from distrl.transport.base import ActorLost, Heartbeats
 
 LOOK_S = 0.5
-"""How often a worker looks which actors answer."""
+"""How often a worker looks for actors that it does not know, or that have not answered it. For others it does not look: each look is a call
+to the hub, of each worker for each actor."""
 LOADING_S = 30.0
 """How long a call waits for an actor that has not come to answer yet."""
 CALLS_AT_ONCE = 128
@@ -40,6 +41,8 @@ class RayInference:
         """By role, the incarnation that answers and its handle."""
         self._lost: dict[str, int] = {}
         """By role, the incarnation that is known to be gone."""
+        self._doubted: set[str] = set()
+        """Roles that have not answered a call."""
         self._closed = Event()
         self._looking = in_thread(self._look, name="find-actors")
 
@@ -55,6 +58,9 @@ class RayInference:
             raise ActorLost(f"{actor} is not there")
         try:
             answer: bytes = await handle.decide.remote(request)
+        except asyncio.CancelledError:  # nobody waits any longer
+            self._doubted.add(actor)
+            raise
         except RayActorError as error:
             self._lose(actor, incarnation)
             raise ActorLost(f"{actor} is gone: {type(error).__name__}") from error
@@ -76,7 +82,9 @@ class RayInference:
     def _look(self) -> None:
         while not self._closed.wait(LOOK_S):
             for role in self._roles:
-                self._look_for(role)
+                if role in self._doubted or role not in self._found:
+                    self._doubted.discard(role)
+                    self._look_for(role)
 
     def _look_for(self, role: str) -> None:
         beat = self._heartbeats.last(role)

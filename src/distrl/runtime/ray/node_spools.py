@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from distrl.errors import StoreError
 from distrl.experience.durable import storage_errors
@@ -35,8 +36,12 @@ class NodeSpools:
         """That of the present session."""
         return self._place / self._names[-1]
 
-    def claim(self, worker: str, *, wait_s: float = 40.0) -> Path:
-        """The spool of this worker, which is its own until the process ends; another may be handing over what is in it."""
+    def claim(self, worker: str, *, wait_s: float = 10.0) -> Path:
+        """A spool for this worker, its own until the process ends.
+
+        The one of its name may be in use: by an incarnation that is stopped, or by a worker that is handing over what is in it and waits for
+        a store that does not answer. It then gets another one, and what is in the first is left to others.
+        """
         with storage_errors(self._place, flag="TMPDIR"):
             self._make_private()
             path, until_s = self.folder / worker, time.monotonic() + wait_s
@@ -46,12 +51,9 @@ class NodeSpools:
                     self._held[path] = lock
                     return path
                 if time.monotonic() >= until_s:
-                    raise StoreError(
-                        f"{path} is in use by another process",
-                        expected="a worker that runs once at a time on a machine",
-                        fix="look for a process of an earlier session of this run on that machine, and end it",
-                    )
-                time.sleep(POLL_S)
+                    path = self.folder / f"{worker}-{uuid4().hex}"
+                else:
+                    time.sleep(POLL_S)
 
     def left(self) -> Iterator[Path]:
         """Spools that no living process holds; each is locked while it is looked at."""
@@ -62,8 +64,10 @@ class NodeSpools:
             for path in sorted(found for found in folder.iterdir() if found.is_dir()):
                 lock = None if path in self._held else _lock(path)
                 if lock is not None:
-                    yield path
-                    os.close(lock)
+                    try:
+                        yield path
+                    finally:
+                        os.close(lock)
 
     def close(self) -> None:
         """Tidy up what is empty, and let go."""

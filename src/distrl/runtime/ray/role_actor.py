@@ -23,6 +23,7 @@ from ray.actor import ActorHandle
 from distrl.config.load import config_of
 from distrl.config.schema import Config
 from distrl.errors import DistrlError, raised_as
+from distrl.rollout.outbox import STORE_DEADLINE_S
 from distrl.runtime.base import NoInference, RoleContext, inference_names, worker_names
 from distrl.runtime.ray.cluster import code_version
 from distrl.runtime.ray.inference import RayInference, TakenRequests
@@ -36,6 +37,12 @@ from distrl.transport.ray.client import HubTransport
 from distrl.transport.ray.connection import HubConnection
 from distrl.transport.ray.wire import Caller
 
+HUB_DEADLINE_S = 10.0
+"""How long a worker elsewhere keeps in memory alone what the hub does not take.
+
+Ray ends all processes of a node that has not reached the head for a minute (`RAY_gcs_rpc_server_reconnect_timeout_s`): what they have played
+has to be on the node's disk by then.
+"""
 DECISIONS = "decisions"
 """The threads of an actor that decides."""
 
@@ -54,7 +61,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Names of the sessions' spool folders."""
     imports: tuple[str, ...]
     """Folders from which the supervisor imports code of its own, for nodes that have them too."""
-    finish: bool
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +85,11 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 class RoleActor:
     """One incarnation of a role. `run` works in a thread of its own; the other calls are answered meanwhile."""
 
-    def __init__(self, order: bytes, hub: ActorHandle[Any]) -> None:
-        self._order = msgspec.msgpack.decode(order, type=Order)
+    def __init__(self, hub: ActorHandle[Any], finish: bool) -> None:
+        """`finish`: take up what is left, finish it and end."""
         self._hub = hub
         self._asked, self._requests = Event(), TakenRequests()
-        if self._order.finish:
+        if finish:
             self._asked.set()
 
     def place(self) -> bytes:
@@ -101,11 +107,11 @@ class RoleActor:
         """What a worker asks of an actor that decides, answered."""
         return self._requests.take(request)
 
-    def run(self) -> bytes:
-        """Do the role's work until it should end; how it has ended."""
+    def run(self, order: bytes) -> bytes:
+        """Do what the `Order` says until it should end; how it has ended."""
         try:
             with raised_as(_Ended):
-                self._run()
+                self._run(msgspec.msgpack.decode(order, type=Order))
             end = End()
         except _Ended as ended:
             end = ended.end
@@ -113,8 +119,7 @@ class RoleActor:
             end = End(code=error.exit_code, reason=str(error))
         return msgspec.msgpack.encode(end)
 
-    def _run(self) -> None:
-        order = self._order
+    def _run(self, order: Order) -> None:
         sys.path.extend(folder for folder in order.imports if folder not in sys.path and os.path.isdir(folder))
         hub = HubConnection(self._hub, Caller(role=order.name, incarnation=order.incarnation))
         hub.tell("begin", order.name, order.incarnation)
@@ -122,16 +127,20 @@ class RoleActor:
         if order.node == _own_node():
             with disk_errors(run.path):
                 lock = take(run.lock(order.name), wait_s=PREDECESSOR_S, what=f"{order.name} of {run.path}")
-                self._work(run.transport(order.config), EventLog(run.metrics), spools)
+                self._work(order, run.transport(order.config), EventLog(run.metrics), spools)
                 lock.release()
         else:
             transport = HubTransport(hub, node=spools.folder)
-            self._work(transport, transport.metrics, spools, hub)
+            self._work(order, transport, transport.metrics, spools, hub)
 
     def _work(
-        self, transport: Transport, metrics: EventSink, spools: NodeSpools, hub: HubConnection | None = None
+        self,
+        order: Order,
+        transport: Transport,
+        metrics: EventSink,
+        spools: NodeSpools,
+        hub: HubConnection | None = None,
     ) -> None:
-        order = self._order
         log = transport.events.log(order.name)
         warnings = WarningLog(log)
         logging.getLogger("distrl").addHandler(warnings)
@@ -154,6 +163,7 @@ class RoleActor:
             spool=spools.claim(order.name),
             inference=inference or NoInference(),
             requests=self._requests,
+            store_deadline_s=HUB_DEADLINE_S if hub is not None else STORE_DEADLINE_S,
             left_spools=spools.left if is_worker else lambda: iter(()),
             stopping=self._asked.is_set,
         )

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ HUB_S = 25.0
 """How long the hub may take to start: loading its libraries on a busy machine is most of it."""
 FIRST_PLACED_S = 10.0
 """How long roles that can run anywhere leave the choice to those that cannot."""
+PLACING_S = 20.0
+"""How long Ray takes to start a role that has a place, on a busy machine: at the end of a run nobody waits longer for a worker without one."""
 KILLED = -int(signal.SIGKILL)
 CONTROL_THREADS = 2
 
@@ -57,18 +60,20 @@ class _Role(SupervisedRole):
         """Where the actor runs, once it does."""
         self.lock: Lock | None = None
         """Held for an actor on another machine, so that whoever looks at the run sees that the role is alive."""
+        self.launched_s = 0.0
         self._needs = needs
+        self._begin: Callable[[Place], Any] = lambda place: None
         self._placed: Any = None
         self._over: Any = None
         self.end: End | None = None
         self._died = ""
 
-    def launched(self, actor: Any, incarnation: int) -> None:
-        """Be this actor from now on."""
-        self.actor, self.incarnation = actor, incarnation
-        self.place = self.end = None
-        self._died = ""
-        self._placed, self._over = actor.place.remote(), actor.run.remote()
+    def launched(self, actor: Any, incarnation: int, *, now_s: float, begin: Callable[[Place], Any]) -> None:
+        """Be this actor from now on. Once it has a place, `begin` has it do its work, or refuses the place; what it ends with comes of that."""
+        self.actor, self.incarnation, self.launched_s = actor, incarnation, now_s
+        self.place = self.end = self._over = None
+        self._died, self._begin = "", begin
+        self._placed = actor.place.remote()
 
     @property
     def started(self) -> bool:
@@ -89,25 +94,35 @@ class _Role(SupervisedRole):
 
     def look(self) -> None:
         """Take in what Ray knows of it by now."""
-        if self.place is None and _is_ready(self._placed):
-            self._take(self._placed, Place)
-        if self.end is None and not self._died and _is_ready(self._over):
-            self._take(self._over, End)
+        if self.place is None and not self._died and _is_ready(self._placed):
+            self._take_place()
+        if self._over is not None and self.end is None and not self._died and _is_ready(self._over):
+            self._take_end()
 
-    def _take(self, answer: Any, type: type[Place] | type[End]) -> None:
+    def _take_place(self) -> None:
         try:
-            found = msgspec.msgpack.decode(ray.get(answer, timeout=1.0), type=type)
+            place = msgspec.msgpack.decode(ray.get(self._placed, timeout=1.0), type=Place)
+        except (ActorUnavailableError, GetTimeoutError):
+            self._placed = self.actor.place.remote()  # that answer is lost for good
+        except RayActorError as error:
+            if error.actor_init_failed:
+                raise _no_code(self.name, error) from error
+            self._died = f"killed: {_in_words(error)}"
+        except (RayError, msgspec.DecodeError) as error:
+            raise _no_code(self.name, error) from error
+        else:
+            self._over = self._begin(place)
+            self.place = place
+
+    def _take_end(self) -> None:
+        try:
+            self.end = msgspec.msgpack.decode(ray.get(self._over, timeout=1.0), type=End)
         except (ActorUnavailableError, GetTimeoutError):
             return  # it cannot be reached at present: if it stays away, it is silent
         except RayActorError as error:
             self._died = f"killed: {_in_words(error)}"
         except (RayError, msgspec.DecodeError) as error:
-            self._died = f"failed to start: {_in_words(error)}"
-        else:
-            if isinstance(found, Place):
-                self.place = found
-            else:
-                self.end = found
+            self._died = f"failed: {_in_words(error)}"
 
     def exit_code(self) -> int | None:
         """How its actor has ended; None while it runs or waits for a place."""
@@ -148,7 +163,7 @@ class _Role(SupervisedRole):
 
     def forget(self) -> None:
         """Be without an actor."""
-        self.actor = self.place = self.end = None
+        self.actor = self.place = self.end = self._over = None
         self._died = ""
 
 
@@ -205,6 +220,20 @@ class RayRuntime(Supervisor[_Role]):
         for role in self._roles.values():
             if role.place is not None and role.lock is None and role.alive and role.place.node != self._node:
                 self._welcome(role, role.place)
+            if role.finishing and not role.needed and not role.done and self._finds_no_place(role):
+                self._log.write("unplaced", role=role.name, why=role.waits_for)
+                role.kill()
+                role.done, role.note = True, "had no place to run"
+
+    def ask_to_finish(self, role: str, *, needed: bool) -> None:
+        """Ask a role to come to a good end; one that has no place yet hears of it as soon as it has one."""
+        super().ask_to_finish(role, needed=needed)
+        found = self._roles[role]
+        if found.started and found.place is None:
+            found.ask_to_finish()
+
+    def _finds_no_place(self, role: _Role) -> bool:
+        return role.started and role.place is None and self._clock() - role.launched_s > PLACING_S
 
     def _check_silence(self, role: _Role, look_s: float) -> None:
         if self._hub_away_s(role):
@@ -267,13 +296,17 @@ class RayRuntime(Supervisor[_Role]):
             node=self._node,
             spools=spool_names(self._run),
             imports=tuple(os.path.abspath(entry) for entry in sys.path if os.path.isdir(entry or ".")),
-            finish=role.finishing,
         )
         remote: Any = ray.remote
         kind = remote(concurrency_groups={DECISIONS: self._calls_at_once(role.name)})(RoleActor)
         options = {**self._options(role.name), "name": actor_name(order.spools[-1], role.name, incarnation)}
-        actor = kind.options(**options).remote(msgspec.msgpack.encode(order), self._hub)
-        role.launched(actor, incarnation)
+        actor = kind.options(**options).remote(self._hub, role.finishing)
+
+        def begin(place: Place) -> Any:
+            self._refuse_other_code(role, place)
+            return actor.run.remote(msgspec.msgpack.encode(order))
+
+        role.launched(actor, incarnation, now_s=self._clock(), begin=begin)
         self._log.write("placing", role=role.name, restarts=role.restarts, needs=describe(self._needs[role.name]))
 
     def _calls_at_once(self, role: str) -> int:
@@ -302,17 +335,28 @@ class RayRuntime(Supervisor[_Role]):
         # Ray may take a soft preference of a role that needs nothing for none.
         return NodeAffinitySchedulingStrategy(self._node, soft=role == "learner")
 
-    def _welcome(self, role: _Role, place: Place) -> None:
-        """Take in a role that has come to run on another machine; one with other code is refused."""
+    def _refuse_other_code(self, role: _Role, place: Place) -> None:
+        """Before it is told what to do: other code may not even understand that."""
         if place.code != self._code:
             raise ConfigError(
                 f"{role.name} on {place.host} has distrl {place.code}, and this machine has {self._code}",
                 expected="the same code of distrl on all machines of a run",
                 fix=f"install the same version on {place.host}, then `distrl train --resume {self._run.path}`",
             )
+
+    def _welcome(self, role: _Role, place: Place) -> None:
+        """Take in a role that has come to run on another machine."""
         with suppress(StoreError):  # its predecessor, on this machine, is not gone yet
             role.lock = take(self._run.lock(role.name), wait_s=0.0, what=role.name)
             self._log.write("started", role=role.name, host=place.host, pid=place.pid, restarts=role.restarts)
+
+
+def _no_code(role: str, error: BaseException) -> ConfigError:
+    return ConfigError(
+        f"{role} cannot be started on the node that Ray has chosen for it: {_in_words(error)}",
+        expected="the same code of distrl on all machines of a run, with the extra ray",
+        fix="install it there, in the environment of `ray start`, then `distrl train --resume RUN`",
+    )
 
 
 def _is_ready(answer: Any) -> bool:

@@ -146,8 +146,9 @@ class Sender:
         while True:
             self._something.wait()
             self._something.clear()
+            closing = self._closing.is_set()  # looked at first: what is said while this sends is sent before it ends
             self._send()
-            if self._closing.is_set():
+            if closing:
                 return
             time.sleep(SEND_S)
 

@@ -21,8 +21,9 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError
 
+from distrl.errors import StoreError
 from distrl.transport.ray.service import boot_id
-from distrl.transport.ray.wire import Answer, Broadcast, Caller, opened
+from distrl.transport.ray.wire import AGAIN, Answer, Broadcast, Caller, opened
 from distrl.types import PolicyVersion
 
 T = TypeVar("T")
@@ -33,6 +34,8 @@ LOOK_UP_S = 1.0
 """How often whoever waits for an answer looks whether it should, and says so."""
 TRY_S, LONGEST_TRY_S = 5.0, 40.0
 """How long the first try of a call may take, and how long any; each has twice as long as the one before."""
+LARGE_BYTES = 2**20
+"""A call with more than that, such as a checkpoint, goes through the object store."""
 FETCH_S = 5.0
 """How long weights may be on their way from one node to another before the hub is asked again where they are."""
 
@@ -58,8 +61,10 @@ class HubConnection:
 
     def ask_raw(self, name: str, arguments: object) -> bytes:
         """The same, in bytes."""
-        request, id = msgspec.msgpack.encode(arguments), f"{self._own}-{next(self._numbers)}"
-        answer: Answer = self._repeat(name, lambda: self._hub.call.remote(self._name, id, name, request))
+        request, id = _encode(name, arguments), f"{self._own}-{next(self._numbers)}"
+        # What is large is on its way once, however often the call is repeated.
+        sent = ray.put(request) if len(request) > LARGE_BYTES else request
+        answer: Answer = self._repeat(name, lambda: self._hub.call.remote(self._name, id, name, sent))
         return opened(answer)
 
     def watch(self, known: Broadcast | None) -> Broadcast:
@@ -103,7 +108,9 @@ class HubConnection:
         limit_s = TRY_S
         while True:
             try:
-                return self._wait(what, call(), limit_s)
+                found = self._wait(what, call(), limit_s)
+                if found != AGAIN:
+                    return found
             except RayActorError:
                 # Also where Ray says that the hub is dead for good: its run is over then, and this process ends with it.
                 if self._closed():
@@ -125,3 +132,14 @@ class HubConnection:
                 if self._closed() or time.monotonic() >= until_s:
                     raise
             self.held_up(what)
+
+
+def _encode(name: str, arguments: object) -> bytes:
+    try:
+        return msgspec.msgpack.encode(arguments)
+    except msgspec.EncodeError as error:
+        raise StoreError(
+            f"{name} is too much for one call to the hub: {error}",
+            expected="weights and checkpoints of less than 4 GiB, where the learner is not beside the run folder",
+            fix="begin the run on the machine with the learner's GPU, or train adapters alone (policy.vlm.lora_rank)",
+        ) from error

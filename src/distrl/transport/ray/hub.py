@@ -24,10 +24,12 @@ from ray import ObjectRef
 
 from distrl.errors import StoreError
 from distrl.transport.ray.service import CLAIMS, STORING, HubService
-from distrl.transport.ray.wire import Answer, Broadcast, Caller, failed
+from distrl.transport.ray.wire import AGAIN, Answer, Broadcast, Caller, failed
 from distrl.types import PolicyVersion
 
 T = TypeVar("T")
+Place = tuple[str, bytes, list[ObjectRef[np.ndarray]]]
+"""An `Answer`, and where in the object store an array is, if it is anywhere."""
 
 FILE_THREADS = 8
 """Calls that work on the folder at the same time."""
@@ -52,10 +54,16 @@ class Hub:
         """Of its own, so that who watches waits for no disk that has much to do."""
         self._storing = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="storing")
         self._claims = ThreadPoolExecutor(1, thread_name_prefix="claims")
-        self._calls: OrderedDict[str, asyncio.Future[Answer]] = OrderedDict()
-        """Calls by id: those under way, and short answers of the latest ones."""
+        self._calls: dict[str, asyncio.Future[Answer]] = {}
+        """Calls under way, by id."""
+        self._tries: dict[str, asyncio.Future[Answer]] = {}
+        """Of each, the last try, which is told what comes of it."""
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        """Short answers of the latest calls, by id."""
         self._shared: dict[str, ObjectRef[np.ndarray]] = {}
         """Weights in the object store, by checksum: the newest, and version 0 or whatever else was asked for last."""
+        self._sharing: dict[str, asyncio.Future[Place]] = {}
+        """By checksum, weights that are on their way there: all roles ask for a new version at once."""
         self._broadcast: Broadcast | None = None
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -69,36 +77,60 @@ class Hub:
 
     async def call(self, caller: bytes, id: str, name: str, request: bytes) -> Answer:
         """Carry out what a role asks for, once for each id; failures are part of the answer."""
-        found = self._calls.get(id)
-        if found is None:
+        if id in self._answers:
+            return self._answers[id]
+        work = self._calls.get(id)
+        if work is None:
             pool = self._claims if name in CLAIMS else self._storing if name in STORING else self._files
-            work = self._in(pool, lambda: self._service.answer(_caller(caller), name, request))
-            found = self._calls[id] = asyncio.ensure_future(work)
-            found.add_done_callback(lambda done: self._keep_answer(id, done))
-        return await asyncio.shield(found)
+            work = asyncio.ensure_future(self._in(pool, lambda: self._service.answer(_caller(caller), name, request)))
+            self._calls[id] = work
+            work.add_done_callback(lambda done: self._keep_answer(id, done))
+        return await self._last_try(id, work)
+
+    async def _last_try(self, id: str, work: asyncio.Future[Answer]) -> Answer:
+        """What comes of a call; `AGAIN` once it is made again.
+
+        Ray holds only so many calls of an actor at a time, and one that waits for a disk may be made again for hours.
+        """
+        before, own = self._tries.get(id), asyncio.get_running_loop().create_future()
+        if before is not None and not before.done():
+            before.set_result(AGAIN)
+        self._tries[id] = own
+        await asyncio.wait({work, own}, return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else AGAIN
 
     def _keep_answer(self, id: str, done: asyncio.Future[Answer]) -> None:
         """Remember a short answer for a while; a long one is worked out again where it is asked for again."""
+        del self._calls[id]
+        self._tries.pop(id, None)
         if done.cancelled() or done.exception() is not None or len(done.result()[1]) > LONGEST_KEPT:
-            self._calls.pop(id, None)
-        while len(self._calls) > MOST_KEPT and next(iter(self._calls.values())).done():
-            self._calls.popitem(last=False)
+            return
+        self._answers[id] = done.result()
+        while len(self._answers) > MOST_KEPT:
+            self._answers.popitem(last=False)
 
-    async def weights(self, caller: bytes, version: bytes) -> tuple[str, bytes, list[ObjectRef[np.ndarray]]]:
+    async def weights(self, caller: bytes, version: bytes) -> Place:
         """Where in the object store the weights of a version are."""
         wanted = msgspec.msgpack.decode(version, type=PolicyVersion)
+        if wanted.sha256 in self._shared:
+            return "", b"", [self._shared[wanted.sha256]]
+        if wanted.sha256 not in self._sharing:
+            self._sharing[wanted.sha256] = asyncio.ensure_future(self._share(wanted))
+        return await asyncio.shield(self._sharing[wanted.sha256])
+
+    async def _share(self, version: PolicyVersion) -> Place:
         places: list[ObjectRef[np.ndarray]] = []
-        kind, data = await self._in(self._files, lambda: self._share(wanted, places))
+        try:
+            kind, data = await self._in(self._files, lambda: self._put(version, places))
+        finally:
+            del self._sharing[version.sha256]
+        if places:
+            kept = list(self._shared.items())[-1:]
+            self._shared = {**dict(kept), version.sha256: places[0]}
         return kind, data, places
 
-    def _share(self, version: PolicyVersion, places: list[ObjectRef[np.ndarray]]) -> bytes:
-        place = self._shared.get(version.sha256)
-        if place is None:
-            data = self._service.files.weights.read(version)
-            place = ray.put(np.frombuffer(data, dtype=np.uint8))
-            kept = list(self._shared.items())[-1:]
-            self._shared = {**dict(kept), version.sha256: place}
-        places.append(place)
+    def _put(self, version: PolicyVersion, places: list[ObjectRef[np.ndarray]]) -> bytes:
+        places.append(ray.put(np.frombuffer(self._service.files.weights.read(version), dtype=np.uint8)))
         return b""
 
     async def watch(self, caller: bytes, known: bytes) -> tuple[str, bytes]:
@@ -109,15 +141,12 @@ class Hub:
         until_s = time.monotonic() + HOLD_S
         while not _is_newer(self._broadcast, before) and time.monotonic() < until_s:
             try:
-                await asyncio.wait_for(asyncio.shield(self._next_change()), until_s - time.monotonic() + LOOK_S)
+                await asyncio.wait_for(self._changed.wait(), until_s - time.monotonic() + LOOK_S)
             except TimeoutError:
                 break
         if self._looking.done():  # the folder cannot be read
             return await self._in(self._watchers, lambda: msgspec.msgpack.encode(self._service.broadcast()))
         return "", msgspec.msgpack.encode(self._broadcast)
-
-    async def _next_change(self) -> None:
-        await self._changed.wait()
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()

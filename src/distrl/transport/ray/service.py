@@ -19,6 +19,7 @@ from threading import Lock
 import msgspec
 
 from distrl.errors import StoreError
+from distrl.experience.durable import storage_errors
 from distrl.experience.index import IndexRow, StoreStats
 from distrl.experience.store import Audit
 from distrl.telemetry.events import EventLog
@@ -60,12 +61,13 @@ class HubService:
 
     def answer(self, caller: Caller, name: str, request: bytes) -> bytes:
         """Carry a call out, if the caller is who it says it is."""
-        if name not in ANYBODY:
-            self._refuse_superseded(caller)
-        if name == "upload":
-            self._upload(request)
-            return b""
-        return CALLS.call(self, name, request)
+        with storage_errors(self._layout.path):
+            if name not in ANYBODY:
+                self._refuse_superseded(caller)
+            if name == "upload":
+                self._upload(request)
+                return b""
+            return CALLS.call(self, name, request)
 
     # --- who calls ----------------------------------------------------------------------------------------------------
 

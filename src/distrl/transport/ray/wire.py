@@ -21,6 +21,8 @@ from distrl.types import PolicyVersion, Value
 Answer = tuple[str, bytes]
 """The kind of failure, empty where there is none, and what was asked for or the `Failure`, encoded."""
 
+AGAIN: Answer = ("again", b"")
+"""The answer to a try after which the same call was made again. No role waits for one; a role that gets it all the same asks again."""
 FAILURES: dict[str, type[DistrlError]] = {"store": StoreError, "busy": StoreBusy}
 BAD_REQUEST = "bad"
 """A call that does not decode: it was made by other code."""

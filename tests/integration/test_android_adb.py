@@ -170,7 +170,7 @@ def test_a_phone_that_has_not_authorised_this_machine_says_so(config: AdbConfig)
 
 def _cli(config: AdbConfig, phone: ServedPhone, *words: str) -> subprocess.CompletedProcess[bytes]:
     command = [find_adb(), "-P", str(config.port), "-s", phone.serial, *words]
-    return subprocess.run(command, capture_output=True, timeout=20, check=False)
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
 async def _state_is(adb: Adb, phone: ServedPhone, state: str) -> bool:
@@ -178,6 +178,6 @@ async def _state_is(adb: Adb, phone: ServedPhone, state: str) -> bool:
 
 
 async def _until(holds) -> None:  # type: ignore[no-untyped-def]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await holds():
             await asyncio.sleep(0.02)

@@ -54,7 +54,7 @@ def test_a_run_on_phones_behind_adb_finishes_and_keeps_every_episode(
         "devices.android.evaluation_serials": json.dumps(serials[3:] if faulty else []),
         "devices.android.quiet_s": 0,
         "devices.android.wait_s": 0.1,
-        "devices.android.call_s": 3,
+        "devices.android.call_s": 3 if faulty else 15,
         "rollout.workers": 1,
         "evaluation.episodes": 4,
     }

@@ -75,6 +75,10 @@ PICTURE_TRIES = 2
 DUMP, TASK_FILE = "/data/local/tmp/distrl-ui.xml", "/data/local/tmp/distrl-task.json"
 BLAMELESS = (LossCause.GONE, LossCause.PERSON, LossCause.SERVER)
 """What no reboot of a phone mends."""
+WHOLE_PICTURES = 'devices.android.transfer = "png", which sends less; or another cable, port or network'
+SCREENS_AT_REST = (
+    "turn animations off; for a screen that never rests, such as a video, devices.android.elements = false"
+)
 NO_SERVICE = 20
 """Exit code of Android's `cmd` for a service that is not there."""
 
@@ -351,7 +355,9 @@ class AndroidDevice:
             except CorruptFrame as error:
                 problem = error
         raise self.phone.lost(
-            f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}", LossCause.DAMAGED
+            f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}",
+            LossCause.DAMAGED,
+            fix=WHOLE_PICTURES,
         )
 
     async def _settle(self) -> Glance:
@@ -388,7 +394,9 @@ class AndroidDevice:
                     return found
                 problem = "the screen is locked"
                 await self.phone.unlock()
-        raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED)
+        raise self.phone.lost(
+            f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED, fix=SCREENS_AT_REST
+        )
 
     # acting
 

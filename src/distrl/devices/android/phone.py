@@ -72,8 +72,8 @@ class Phone:
 
     async def longest_side_px(self) -> int:
         """Of the screen, whichever way it is turned; 0 where the phone does not say."""
-        sides = re.findall(r"\d+", (await self.shell("wm size")).text.rpartition("\n")[2])
-        return max(map(int, sides), default=0)
+        found = re.search(r" size: (\d+)x(\d+)\s*$", (await self.shell("wm size")).text)  # the last line counts
+        return max(int(found[1]), int(found[2])) if found else 0
 
     async def open(self, what: str) -> None:
         """Open a package, package/activity or URL."""

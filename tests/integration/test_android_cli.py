@@ -22,6 +22,7 @@ from distrl.cli.devices import picture_path
 from distrl.cli.main import main
 from distrl.config.schema import AndroidConfig
 from distrl.devices.android.adb import Adb, AdbConfig
+from distrl.devices.android.device import check_connected
 from distrl.devices.android.health import adb_version
 from distrl.devices.android.sdk import Sdk
 from distrl.devices.serve_sim.android import AndroidSettings, SimulatedAndroid
@@ -295,6 +296,20 @@ def test_an_adb_that_does_not_run_is_named(
     sdk = Sdk(root=tmp_path, emulator=str(program), avdmanager="")
     with pytest.raises(DeviceError):
         asyncio.run(sdk.version())
+
+
+def test_a_run_none_of_whose_phones_is_known_does_not_begin(
+    config: AdbConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--devices.kind", "android", "--run.root", str(tmp_path / "runs"), "--no-view"]
+    settings += ["--devices.android.serials", '["R58M12ABC", "R58M12DEF"]']
+    assert main(["train", *settings, "--devices.android.port", str(config.port)]) == 3
+    said = capsys.readouterr().err
+    assert "adb knows no device 'R58M12ABC'" in said
+    assert "plug it in" in said
+    assert not (tmp_path / "runs").exists()
+    for may_come in ("R58M12ABC,127.0.0.1:1", "127.0.0.1:1"):  # whoever is connected to over TCP
+        check_connected(AndroidConfig(port=config.port, serials=tuple(may_come.split(","))))
 
 
 @pytest.mark.parametrize("authorised", [True, False])

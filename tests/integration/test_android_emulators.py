@@ -32,7 +32,7 @@ from distrl.devices.android.sdk import find_sdk
 from distrl.devices.base import Device, Fleet
 from distrl.errors import ConfigError, DeviceError, DeviceLost
 from support.androids import own_server
-from support.fake_emulator import IMAGE, lay_out_sdk
+from support.fake_emulator import IMAGE, emulator_ports, lay_out_sdk
 from support.rollouts import a_task
 
 FIRST_PORT = 5600
@@ -42,7 +42,7 @@ Play = Callable[[AndroidConfig, Adb], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[AdbConfig]:
-    with own_server() as config:
+    with emulator_ports(), own_server() as config:
         yield config
 
 

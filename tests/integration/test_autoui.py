@@ -21,7 +21,7 @@ from distrl.types import Finish, LongPress, Observation, Past, Press, Swipe, Tap
 from support.androids import own_server
 from support.autouis import make_folders
 from support.chats import ChatServer, says
-from support.fake_emulator import lay_out_sdk
+from support.fake_emulator import emulator_ports, lay_out_sdk
 from support.runs import distrl, flags
 
 ROOT = Path(__file__).parents[2]
@@ -207,7 +207,7 @@ def test_the_papers_configuration_trains_with_it(
     for name, first in (("train", 0), ("test", 40)):
         lines = [f"Open the app number {number}" for number in range(first, first + 50)]  # ten stand in both
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
-    with own_server() as config, ChatServer(usual=says("failure")) as judge:
+    with emulator_ports(), own_server() as config, ChatServer(usual=says("failure")) as judge:
         settings = {
             "run.root": tmp_path / "runs",
             "run.minutes": 0,

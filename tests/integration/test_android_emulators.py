@@ -228,7 +228,7 @@ def test_what_runs_is_adopted_and_not_stopped(home: Path, server: AdbConfig) -> 
 
     async def work(settings: AndroidConfig, adb: Adb) -> None:
         await adb.devices()
-        for _ in range(200):
+        for _ in range(1200):
             if await adb.state("emulator-5620") == "device":
                 break
             await asyncio.sleep(0.05)

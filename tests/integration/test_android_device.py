@@ -47,7 +47,7 @@ from distrl.types import (
 from support.androids import CALM, connected, own_server
 from support.rollouts import a_page_task, a_phone
 
-QUICK = AndroidConfig(quiet_s=0.0, wait_s=0.0, call_s=5.0)
+QUICK = AndroidConfig(quiet_s=0.0, wait_s=0.0, call_s=15.0)
 Play = Callable[[AndroidDevice, ServedPhone, Adb], Awaitable[None]]
 
 
@@ -63,7 +63,7 @@ def on_a_phone(
     async def run() -> None:
         async with connected(config, settings=android, faults=FaultSettings(restart_s=0.5)) as (adb, (phone,)):
             device = AndroidDevice(phone.serial, replace(settings, port=config.port), adb)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await play(device, phone, adb)
 
     asyncio.run(run())
@@ -267,8 +267,9 @@ def test_intents_open_apps_with_extras_of_any_content_and_what_cannot_be_opened_
         await device.phone.start_intent("android.settings.SETTINGS", data="a b'c://d", extras=extras)
         assert phone.android.state.place.app == "settings"
         assert phone.android.started[-1][-7:] == ["a b'c://d", "--es", "title", extras["title"], "--es", "empty", ""]
-        await device.phone.open(f"{PACKAGE}notes/.ErrorLog")  # not every Error is one
+        await device.phone.open(f"{PACKAGE}notes/.ErrorLog$Inner")  # not every Error is one
         assert phone.android.state.place.app == "notes"
+        assert phone.android.started[-1] == ["-n", f"{PACKAGE}notes/.ErrorLog$Inner"]
         for what in ("https://example.org/?a=1&b='", "com.none", "com.none/.Main"):
             with pytest.raises(DeviceError, match="cannot open it"):
                 await device.phone.open(what)
@@ -414,6 +415,7 @@ def test_a_hierarchy_that_stays_empty_is_a_lost_phone_and_never_an_empty_screen(
         with pytest.raises(DeviceLost, match="no UI hierarchy in 3 tries: the hierarchy is empty") as lost:
             await device.capture(screenshot=screenshot)
         assert lost.value.cause is LossCause.DAMAGED
+        assert "devices.android.elements = false" in lost.value.fix
 
     on_a_phone(config, play)
 
@@ -429,6 +431,7 @@ def test_a_picture_that_stays_damaged_is_a_lost_phone(config: AdbConfig, transfe
         with pytest.raises(DeviceLost, match="2 damaged screenshots in a row") as lost:
             await device.capture(screenshot=True)
         assert lost.value.cause is LossCause.DAMAGED
+        assert 'devices.android.transfer = "png"' in lost.value.fix
 
     on_a_phone(config, play, settings=replace(QUICK, transfer=transfer))
 

@@ -18,13 +18,14 @@ from distrl.devices.following import Following, can_follow
 from distrl.devices.health import DeviceStatus, Health, PoolLimits
 from distrl.devices.pool import DevicePool
 from distrl.devices.serve_sim.server import FaultKind, FaultSettings, ServedPhone
+from distrl.devices.serve_sim.shell import Done
 from distrl.errors import DeviceError, LossCause
 from distrl.types import AndroidCheck, AndroidEnd, AndroidSetup, Task
 from support.androids import connected, own_server
 
-QUICK = AndroidConfig(quiet_s=0.0, wait_s=0.0, call_s=2.0)
+QUICK = AndroidConfig(quiet_s=0.0, wait_s=0.0, call_s=15.0)
 LIMITS = PoolLimits(restart_s=20.0, backoff_s=0.05, longest_backoff_s=0.2, quarantine_after=9, absent_s=0.1)
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 TASK = Task(
     id="pool/train/0",
     suite="pool",
@@ -43,11 +44,11 @@ def config() -> Iterator[AdbConfig]:
         yield config
 
 
-def with_a_pool(config: AdbConfig, count: int, play: Play, *, probe_s: float = 60.0) -> None:
+def with_a_pool(config: AdbConfig, count: int, play: Play, *, probe_s: float = 60.0, call_s: float = 15.0) -> None:
     async def run() -> None:
         async with asyncio.timeout(LIMIT_S), connected(config, count, faults=FaultSettings(restart_s=0.3)) as served:
             adb, phones = served
-            settings = replace(QUICK, port=config.port)
+            settings = replace(QUICK, port=config.port, call_s=call_s)
             devices = [AndroidDevice(phone.serial, settings, adb) for phone in phones]
             pool = DevicePool(devices, replace(LIMITS, probe_s=probe_s))
             try:
@@ -69,7 +70,7 @@ async def until(pool: DevicePool, name: str, health: Health) -> DeviceStatus:
 async def use(pool: DevicePool) -> LossCause | None:
     """Reset and look at a device of the pool; why it was lost, if it was."""
     try:
-        async with pool.leased(10.0) as device:
+        async with pool.leased(60.0) as device:
             await device.reset(TASK)
             await device.capture(screenshot=False)
     except DeviceError as error:
@@ -130,16 +131,16 @@ def test_each_fault_has_its_cause_and_the_phone_comes_back(
         await until(pool, phones[0].serial, Health.HEALTHY)
         assert await use(pool) is None
 
-    with_a_pool(config, 1, play)
+    with_a_pool(config, 1, play, call_s=2.0 if fault == "hang" else 15.0)
 
 
 def test_a_locked_phone_waits_for_somebody_and_plays_once_it_is_unlocked(config: AdbConfig) -> None:
     async def play(pool: DevicePool, phones: list[ServedPhone], adb: Adb) -> None:
         phones[0].android.lock.lock("secure")
-        async with pool.leased(10.0) as device:
+        async with pool.leased(60.0) as device:
             phone = device.phone  # type: ignore[attr-defined]
         with pytest.raises(DeviceError, match="is locked"):
-            async with pool.leased(10.0):
+            async with pool.leased(60.0):
                 await phone.unlock()
         status = await until(pool, phones[0].serial, Health.QUARANTINED)
         assert status.waiting.startswith("somebody to look at it: ")
@@ -189,12 +190,16 @@ def test_a_check_asks_a_content_provider_for_a_row_whatever_its_values_hold(conf
 
     async def play(pool: DevicePool, phones: list[ServedPhone], adb: Adb) -> None:
         phones[0].android.system["system", "note"] = value
-        async with pool.leased(10.0) as device:
+        async with pool.leased(60.0) as device:
             for wanted, there in (({"name": "note", "value": value}, True), ({"name": "note", "value": "it"}, False)):
                 check = AndroidCheck(rows={uri: wanted})
                 await device.reset(replace(TASK, check=check))
                 assert await device.end_state() == AndroidEnd(rows={uri: there})
             await device.reset(replace(TASK, check=AndroidCheck(rows={"content://nobody": {"a": "b"}})))
+            assert (
+                await device.end_state() == AndroidEnd()
+            )  # there is no such provider: unknown, and no fault of the phone
+            phones[0].android._content = lambda *_: Done(bytes(range(100)))  # type: ignore[method-assign]
             with pytest.raises(DeviceError, match="content://nobody says"):
                 await device.end_state()
 

@@ -30,7 +30,7 @@ from distrl.types import Ending, EndState, Finish, Press, Task
 from support.androids import CALM, own_server
 
 FAKE = Path(__file__).parents[1] / "support" / "fake_android_world"
-UP_S = 20.0
+UP_S = 60.0
 
 
 @pytest.fixture(scope="module")

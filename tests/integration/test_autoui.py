@@ -12,15 +12,17 @@ from msgspec.structs import replace
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from distrl.config.load import load_config
 from distrl.config.schema import AutoUIConfig
 from distrl.errors import ConfigError
 from distrl.policies.autoui.loading import load
 from distrl.policies.autoui.policy import AutoUIPolicy, previous
 from distrl.policies.base import Policy, PolicyContext
 from distrl.types import Finish, LongPress, Observation, Past, Press, Swipe, Tap, TypeText, Wait
+from support.androids import own_server
 from support.autouis import make_folders
-from support.runs import TINY, distrl, flags
+from support.chats import ChatServer, says
+from support.fake_emulator import emulator_ports, lay_out_sdk
+from support.runs import distrl, flags
 
 ROOT = Path(__file__).parents[2]
 
@@ -194,28 +196,52 @@ def test_folders_that_do_not_fit_are_refused_with_what_is_missing(folders: AutoU
 
 
 @pytest.mark.long
-def test_the_papers_configuration_trains_with_it(folders: AutoUIConfig, tmp_path: Path) -> None:
-    paper = load_config(ROOT / "configs/distrl-paper.toml", {})
-    assert (paper.policy.kind, paper.algorithm.kind, paper.devices.kind) == ("autoui", "aride", "android")
-    settings = {
-        **{key: value for key, value in TINY.items() if not key.startswith("policy")},
-        "run.root": tmp_path,
-        "run.episodes": 8,
-        "policy.kind": "autoui",
-        "policy.autoui.path": folders.path,
-        "policy.autoui.vision_path": folders.vision_path,
-        "policy.autoui.answer_tokens": 12,
-        "rollout.keep_screenshots": "true",
-        "rollout.workers": 1,
-        "devices.per_worker": 4,
-        "devices.sim.screenshot_width": 90,
-        "warm_start.demonstrations": 0,
-        "evaluation.episodes": 2,
-        "learner.first_update_episodes": 4,
-    }
-    done = distrl("train", *flags(settings), "--json")
+def test_the_papers_configuration_trains_with_it(
+    folders: AutoUIConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file as it is, but for what the reader brings: models, lists, SDK, endpoint; and with less of everything."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ANDROID_USER_HOME", str(tmp_path / ".android"))
+    sdk = lay_out_sdk(tmp_path / "sdk")
+    (sdk / "system-images/android-28/google_apis/x86_64").mkdir(parents=True)
+    for name, first in (("train", 0), ("test", 40)):
+        lines = [f"Open the app number {number}" for number in range(first, first + 50)]  # ten stand in both
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    with emulator_ports(), own_server() as config, ChatServer(usual=says("failure")) as judge:
+        settings = {
+            "run.root": tmp_path / "runs",
+            "run.minutes": 0,
+            "run.episodes": 8,
+            "tasks.list.path": tmp_path / "train.txt",
+            "tasks.list.test_path": tmp_path / "test.txt",
+            "tasks.list.max_steps": 3,
+            "judge.model.url": judge.url,
+            "devices.per_worker": 2,
+            "devices.android.port": config.port,
+            "devices.android.quiet_s": 0,
+            "devices.android.wait_s": 0,
+            "devices.android.emulator.sdk": sdk,
+            "devices.android.emulator.count": 2,
+            "devices.android.emulator.first_port": 5640,
+            "devices.android.emulator.arguments": json.dumps(["-accel", "off"]),
+            "policy.autoui.path": folders.path,
+            "policy.autoui.vision_path": folders.vision_path,
+            "policy.autoui.answer_tokens": 12,
+            "learner.first_update_episodes": 4,
+            "learner.batch_trajectories": 2,
+            "learner.publish_every_s": 0.3,
+            "evaluation.episodes": 2,
+            "evaluation.devices": 2,
+        }
+        done = distrl("train", ROOT / "configs/distrl-paper.toml", *flags(settings), "--json")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["episodes"] >= 8
     assert summary["updates"] > 0
     assert (summary["lost_episodes"], summary["restarts"]) == (0, 0)
+    told = [asked["messages"][1]["content"] for asked in judge.asked]
+    assert told
+    assert all(any(part["type"] == "image_url" for part in parts) for parts in told)
+    assert all('"elements": []' in parts[0]["text"] for parts in told)
+    history = (tmp_path / ".android/avd/distrl-0.avd/history").read_text()
+    assert history.count("load distrl") >= 2  # before each task

@@ -46,6 +46,14 @@ def by_claim(handler: Handler) -> None:
     says("success" if json.loads(line)["claim"]["status"] == "complete" else "failure", "as claimed")(handler)
 
 
+def holding_the_key(run: RunFolder) -> list[str]:
+    """What of a run holds the key: files as they are, and reasons, which may be compressed in a file."""
+    with ExperienceStore(run.experience) as store:
+        reasons = [store.read(row.id).verdict.reason for row in store.after(0, 10_000)]
+    files = [str(path) for path in run.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    return files + [reason for reason in reasons if KEY in reason]
+
+
 def test_a_list_of_500_instructions_trains_with_a_model_as_the_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,8 +79,7 @@ def test_a_list_of_500_instructions_trains_with_a_model_as_the_judge(
         assert trajectory.verdict.outcome == outcome, trajectory.verdict.reason
     assert any(part["type"] == "image_url" for asked in server.asked for part in asked["messages"][1]["content"])
     assert set(server.keys) == {f"Bearer {KEY}"}
-    kept = [path for path in run.path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
-    assert (kept, KEY in done.stdout + done.stderr) == ([], False)
+    assert (holding_the_key(run), KEY in done.stdout + done.stderr) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +109,12 @@ def test_a_run_whose_judge_has_no_verdicts_ends_with_3_and_why(
     assert f"without a verdict (runtime.no_verdicts): {cause}: " in ended.stderr
     assert "--resume" in ended.stderr
     assert KEY not in ended.stdout + ended.stderr
+    run = RunFolder(next(tmp_path.glob("*/config.toml")).parent)
+    for words in (("status", run.path), ("report", run.path)):
+        told = distrl(*words)
+        assert told.returncode == 0
+        assert KEY not in told.stdout + told.stderr
+    assert holding_the_key(run) == []
 
 
 def test_a_run_without_the_key_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,16 +29,20 @@ def free_port() -> int:
 
 @contextmanager
 def own_server() -> Iterator[AdbConfig]:
-    """An adb server of this test alone, started by whoever first talks to it."""
+    """An adb server of this test alone, started by whoever first talks to it; it sees none of the devices around it."""
     try:
         program = find_adb()
     except DeviceError:
         pytest.skip(NO_ADB)
     config = AdbConfig(port=free_port())
-    try:
-        yield config
-    finally:
-        subprocess.run([program, "-P", str(config.port), "kill-server"], timeout=20, check=False, capture_output=True)
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("ADB_USB", "ADB_MDNS", "ADB_EMU"):
+            environment.setenv(name, "0")
+        try:
+            yield config
+        finally:
+            kill = [program, "-P", str(config.port), "kill-server"]
+            subprocess.run(kill, timeout=60, check=False, capture_output=True)
 
 
 @asynccontextmanager

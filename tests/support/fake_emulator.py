@@ -7,17 +7,22 @@ how long it boots, what it logs, what it dies of, whether its snapshots load. Sn
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import pickle
 import secrets
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
 IMAGE = "system-images;android-34;google_apis;x86_64"
+TURN_S = 900.0
 FLAGS = {"-no-window", "-no-audio", "-no-boot-anim", "-no-snapshot-save", "-no-snapshot-load", "-no-accel"}
 OPTIONS = {"-avd", "-port", "-snapshot", "-memory", "-cores", "-accel", "-gpu"}
 STATE = ("files", "system", "_keyboard", "_state", "_start")
@@ -28,6 +33,21 @@ sys.path[:0] = {path!r}
 from support.fake_emulator import {main}
 sys.exit({main}(sys.argv[1:]))
 """
+
+
+@contextmanager
+def emulator_ports() -> Iterator[None]:
+    """The ports of emulators, of which a machine has 65 pairs: whoever else tests with them here waits."""
+    until = time.monotonic() + TURN_S
+    with open(Path(tempfile.gettempdir()) / f"distrl-test-emulators-{os.getuid()}", "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                assert time.monotonic() < until, "another test run on this machine keeps the ports of emulators"
+                time.sleep(0.2)
+        yield
 
 
 def lay_out_sdk(root: Path, *, avds: dict[str, dict[str, Any]] | None = None, image: bool = True) -> Path:

@@ -176,7 +176,12 @@ async def _check(args: argparse.Namespace, settings: AndroidConfig) -> int:
 
 async def _tap(args: argparse.Namespace, settings: AndroidConfig) -> int:
     phone = Phone(args.serial, settings)
+    await phone.come_online()
     await phone.unlock()
+    if 0 < (longest := await phone.longest_side_px()) <= max(args.x, args.y):
+        seen = f"({args.x}, {args.y}) is not on the screen of {args.serial}"
+        shown = f"distrl devices show {args.serial} lists what there is to tap"
+        raise UsageError(seen, expected=f"below {longest} pixels", fix=shown)
     began = time.perf_counter()
     await phone.tap(args.x, args.y)
     took_ms = 1000 * (time.perf_counter() - began)

@@ -110,7 +110,8 @@ class WebAppsConfig(Section, frozen=True):
     """Instances of each that are held out: as many to tune by, and as many to test on."""
 
 
-ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,80}")
+ENV_NAME = re.compile(r"(?=.{1,16}$|.*_)[A-Z_][A-Z0-9_]{0,80}")
+"""A long one without _ is more likely a key: some are of capitals and digits alone."""
 
 
 class ModelJudgeConfig(Section, frozen=True):
@@ -166,7 +167,7 @@ def _check_key_env(name: str) -> None:
     if name and not ENV_NAME.fullmatch(name):
         raise ConfigError(
             f"judge.model.key_env is no name of an environment variable ({len(name)} characters, not shown)",
-            expected="capital letters, digits and _, such as DISTRL_JUDGE_KEY; never the key itself",
+            expected="capital letters and digits in words joined by _, such as DISTRL_JUDGE_KEY; never the key itself",
             fix="export DISTRL_JUDGE_KEY=..., and leave key_env out",
         )
 

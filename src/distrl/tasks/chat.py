@@ -13,6 +13,7 @@ Redirects are not followed, since they would take the key elsewhere, and proxies
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 import socket
@@ -122,6 +123,7 @@ class ChatClient:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._settings, self._key, self._clock, self._sleep = settings, key, clock, sleep
+        self._secret = re.compile("".join(map(_spellings, key)), re.IGNORECASE) if key else None
         self._limit, self._random = RateLimit(settings.per_minute, clock), Random()
         # Once: reading the certificates of the system takes longer than a request may hold up the event loop.
         self._tls = ssl.create_default_context() if settings.url.startswith("https:") else None
@@ -156,8 +158,8 @@ class ChatClient:
         return (counts.tokens_in * settings.price_in + counts.tokens_out * settings.price_out) / 1e6
 
     def mask(self, text: str) -> str:
-        """`text` without the key."""
-        return text.replace(self._key, MASK) if self._key else text
+        """`text` without the key, also where it was escaped for JSON, an address or a web page."""
+        return self._secret.sub(MASK, text) if self._secret else text
 
     def _encode(self, messages: Sequence[Message]) -> bytes:
         settings = self._settings
@@ -336,6 +338,13 @@ class _Call:
             )
         finally:
             connection.close()
+
+
+def _spellings(letter: str) -> str:
+    """A pattern for one character of the key, plain or escaped in any of the usual ways."""
+    code = ord(letter)
+    plain, named = re.escape(letter), re.escape(html.escape(letter))
+    return rf"(?:\\?{plain}|{named}|%{code:02x}|\\u{code:04x}|\\x{code:02x}|&#0*{code};|&#x0*{code:x};)"
 
 
 def seconds_of(retry_after: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> float:

@@ -46,6 +46,8 @@ LONGEST_TEXT = 300
 LONGEST_ANSWER = 2000
 """Characters of an agent's answer."""
 LONGEST_REASON = 300
+STRING, ESCAPED = re.compile(r'"(?:[^"\\]|\\.)*"'), re.compile("[<>\\[\\]\u0085\u2028\u2029]")
+"""One string of JSON, and what is escaped in it."""
 FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL)
 
 RULES = """You judge whether an agent that operates a phone did what it was asked to do.
@@ -209,7 +211,7 @@ def describe(attempt: Attempt, settings: ModelJudgeConfig) -> dict[str, Any]:
         "criterion": task.check.criterion if isinstance(task.check, ModelCheck) else "",
         "claim": {"status": claim.status, "answer": claim.answer[:LONGEST_ANSWER]} if claim else None,
         "screens": [
-            {"app": screen.app, "elements": _texts(screen) if settings.elements else []}
+            {"app": screen.app[:LONGEST_TEXT], "elements": _texts(screen) if settings.elements else []}
             for screen in attempt.screens[-settings.screens :]
         ],
     }
@@ -256,12 +258,10 @@ def messages_of(data: dict[str, Any], pictures: list[bytes]) -> list[Message]:
 def as_line(data: dict[str, Any]) -> str:
     """The data as JSON on one line, so that no text in it can be taken for a line of the prompt.
 
-    Angle brackets are escaped too: tokenizers turn text such as <|im_end|> into the end of a message.
+    Brackets in texts are escaped too: tokenizers turn <|im_end|> and [/INST] into the end of a message, [IMG] into a picture.
     """
     text = json.dumps(data, ensure_ascii=False).encode(errors="replace").decode()  # a screen may hold half a character
-    for letter in "<>\u0085\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    return STRING.sub(lambda found: ESCAPED.sub(lambda letter: f"\\u{ord(letter[0]):04x}", found[0]), text)
 
 
 def _data_url(picture: bytes) -> str:

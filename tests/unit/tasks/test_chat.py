@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import json
+import re
 import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -270,6 +274,27 @@ def test_no_error_tells_the_key_even_where_the_endpoint_does(act: Act) -> None:
         said = str(failure(client(server, retries=0)))
     assert KEY not in said
     assert KEY[:8] not in said
+
+
+ODD_KEY = "sk/ab+c=d\"e&f'%9<>"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        json.dumps(ODD_KEY).replace("/", "\\/"),
+        "".join(f"\\u{ord(letter):04X}" for letter in ODD_KEY),
+        repr(ODD_KEY),
+        html.escape(ODD_KEY),
+        "".join(f"&#{ord(letter)};" for letter in ODD_KEY),
+        quote(ODD_KEY),
+        quote(ODD_KEY, safe="").lower(),
+    ],
+)
+def test_the_key_is_masked_however_an_endpoint_has_escaped_it(sent: str) -> None:
+    with ChatServer(usual=sends(f'{{"detail": bad key {sent} here'.encode(), status=400, kind="text/plain")) as server:
+        said = str(failure(ChatClient(model_settings(server.url, retries=0), ODD_KEY)))
+    assert re.search(rf"bad key \W?{MASK}\W? here$", said)
 
 
 def test_a_key_that_no_header_can_hold_is_not_quoted() -> None:

@@ -32,6 +32,7 @@ from distrl.config.schema import (
     SimConfig,
 )
 from distrl.devices.base import Device, Fleet, find_devices
+from distrl.errors import JudgeError
 from distrl.experience.frames import FrameCache
 from distrl.pretraining.demonstrations import demonstrate
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools, attempt_of, run_episode
@@ -42,7 +43,8 @@ from distrl.types import Action, Decision, Finish, Observation, Outcome, Press, 
 SUITE = "sim-general"
 TASKS, QUICK_TASKS = 100, 15
 NOISE = 0.1
-AT_ONCE = 8
+AT_ONCE, TRIED = 8, 24
+"""Asked at once; without a verdict on any of so many, the others are not asked."""
 LENGTHS = {"1 to 4 steps": range(1, 5), "5 to 7 steps": range(5, 8), "8 steps or more": range(8, 1000)}
 """Of the oracle's solution, its claim included."""
 LIMITS = EpisodeLimits(history=0, repeat_penalty=0.0)
@@ -113,7 +115,7 @@ def judge_config(environ: Mapping[str, str]) -> JudgeConfig | None:
 
 
 def measure(judge: Judge, name: str, *, num_tasks: int, pictures: bool = False) -> JudgeFigures:
-    """What `judge` makes of the episodes of all agents at so many tasks."""
+    """What `judge` makes of the episodes of all agents at so many tasks; `JudgeError` where it has no verdict on any."""
     judged = asyncio.run(_measure(judge, num_tasks, pictures))
     counters = getattr(judge, "counters", dict[str, float])()
     return JudgeFigures(
@@ -176,13 +178,26 @@ async def _measure(judge: Judge, num_tasks: int, pictures: bool) -> list[Judged]
         for agent in AGENTS
     ]
 
+    verdicts: list[Verdict] = []
+
     async def ask(agent: Agent, attempt: Attempt) -> Judged:
         truth = await find_judge(JudgeConfig(kind="sim")).judge(attempt)
         async with turns:
             verdict = await judge_attempt(judge, attempt, deadline_s=180.0)
+        verdicts.append(verdict)
+        _refuse_silence(verdicts, min(TRIED, len(played)))
         return Judged(agent=agent, steps=attempt.task.oracle_steps, truth=truth.outcome, verdict=verdict)
 
     return await asyncio.gather(*(ask(agent, attempt) for agent, attempt in played))
+
+
+def _refuse_silence(verdicts: Sequence[Verdict], enough: int) -> None:
+    """Raise where so many are there and none of them is known: shares of nothing would look like figures."""
+    if len(verdicts) >= enough and not any(verdict.known for verdict in verdicts):
+        raise JudgeError(
+            f"the judge has no verdict on any of {len(verdicts)} episodes, the last because: {verdicts[-1].reason}",
+            fix="docs/judges.md says what each of these reasons means and how to mend it",
+        )
 
 
 async def _play(task: Task, agent: Agent, phone: Device, frames: FrameCache | None) -> Attempt:

@@ -251,6 +251,8 @@ class Adb:
                 await stream.request(service)
             except _Refused as error:
                 raise refusal(serial, str(error)) from None
+            except _NoServer as error:
+                raise self._broke_off(f"a way to {serial}") from error
             yield stream
         except (ConnectionError, EOFError) as error:
             raise _lost(serial, f"the connection closed: {error or type(error).__name__}") from error
@@ -398,6 +400,10 @@ class _Refused(Exception):
     """The server said FAIL."""
 
 
+class _NoServer(ConnectionError):
+    """What answers is no adb server."""
+
+
 class _Stream:
     """A socket with the framing of the adb server. Large answers are read in place, without copies."""
 
@@ -425,7 +431,7 @@ class _Stream:
         if status == b"FAIL":
             raise _Refused((await self.read_exactly(await self.read_size())).decode(errors="replace").strip())
         if status != b"OKAY":
-            raise ConnectionError(f"{bytes(status)!r} is no answer of an adb server")
+            raise _NoServer(f"{bytes(status)!r} is no answer of an adb server")
 
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
@@ -436,7 +442,7 @@ class _Stream:
         try:
             return int(digits, 16)
         except ValueError:
-            raise ConnectionError(f"{bytes(digits)!r} is no length") from None
+            raise _NoServer(f"{bytes(digits)!r} is no length") from None
 
     async def read_exactly(self, size: int) -> bytes:
         """So many bytes; `EOFError` where the other side ends before."""

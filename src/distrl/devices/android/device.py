@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from distrl.config.schema import AndroidConfig
-from distrl.devices.android.adb import Adb, devices_now
+from distrl.devices.android.adb import Adb, devices_now, refusal
 from distrl.devices.android.emulator import RECONNECT_S, SNAPSHOT_S, Emulator, Remedy, check_startable, emulator_names
 from distrl.devices.android.hierarchy import Hierarchy, NoHierarchy, parse
 from distrl.devices.android.phone import SYSTEM_UI, Phone, adb_config, connected
@@ -75,6 +75,10 @@ PICTURE_TRIES = 2
 DUMP, TASK_FILE = "/data/local/tmp/distrl-ui.xml", "/data/local/tmp/distrl-task.json"
 BLAMELESS = (LossCause.GONE, LossCause.PERSON, LossCause.SERVER)
 """What no reboot of a phone mends."""
+WHOLE_PICTURES = 'devices.android.transfer = "png", which sends less; or another cable, port or network'
+SCREENS_AT_REST = (
+    "turn animations off; for a screen that never rests, such as a video, devices.android.elements = false"
+)
 NO_SERVICE = 20
 """Exit code of Android's `cmd` for a service that is not there."""
 
@@ -351,7 +355,9 @@ class AndroidDevice:
             except CorruptFrame as error:
                 problem = error
         raise self.phone.lost(
-            f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}", LossCause.DAMAGED
+            f"{PICTURE_TRIES} damaged screenshots in a row, the last: {problem.seen}",
+            LossCause.DAMAGED,
+            fix=WHOLE_PICTURES,
         )
 
     async def _settle(self) -> Glance:
@@ -388,7 +394,9 @@ class AndroidDevice:
                     return found
                 problem = "the screen is locked"
                 await self.phone.unlock()
-        raise self.phone.lost(f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED)
+        raise self.phone.lost(
+            f"no UI hierarchy in {DUMP_TRIES} tries: {problem}", LossCause.DAMAGED, fix=SCREENS_AT_REST
+        )
 
     # acting
 
@@ -495,8 +503,16 @@ def _times_of_emulator(settings: AndroidConfig) -> TimeScales:
 
 
 def check_connected(settings: AndroidConfig) -> None:
-    """`DeviceError` where there is no adb, or no device to begin with; those that are named may come later."""
-    if settings.serials or emulator_names(settings):
-        devices_now(adb_config(settings))
-    else:
+    """`DeviceError` where there is no adb, or no device to begin with; of those that are named, all but one may come later."""
+    if not (settings.serials or emulator_names(settings)):
         connected(settings)
+        return
+    states = {found.serial: found.state for found in devices_now(adb_config(settings))}
+    lost = [refusal(name, states.get(name, "not found")) for name in settings.serials if not _may_come(name, states)]
+    if lost and len(lost) == len(settings.serials) and not emulator_names(settings):
+        raise lost[0]
+
+
+def _may_come(serial: str, states: dict[str, str]) -> bool:
+    """Whether a restart could bring a device that is named: one over TCP is connected to, an offline one reconnected."""
+    return states.get(serial) not in ("unauthorized", "no permissions") and (serial in states or ":" in serial)

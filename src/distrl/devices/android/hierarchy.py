@@ -52,7 +52,10 @@ def parse(text: bytes, size: tuple[int, int] | None = None) -> Hierarchy:
     width, height = size or (max((box[2] for box in boxes), default=0), max((box[3] for box in boxes), default=0))
     if width <= 0 or height <= 0:
         raise NoHierarchy("the hierarchy has no size")
-    elements = tuple(element for root in tree for element in _elements(root, (width, height)))
+    try:
+        elements = tuple(element for root in tree for element in _elements(root, (width, height)))
+    except RecursionError:  # a page in an app may nest as deep as it likes
+        raise NoHierarchy("the hierarchy is nested too deep") from None
     return Hierarchy(elements=elements, package=nodes[0].get("package", ""), width_px=width, height_px=height)
 
 

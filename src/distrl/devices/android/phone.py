@@ -60,15 +60,20 @@ class Phone:
         """The output of a command that has to succeed."""
         return await self.adb.check(self.serial, command, deadline_s=self._settings.call_s)
 
-    def lost(self, what: str, cause: LossCause = LossCause.CRASH) -> DeviceLost:
+    def lost(self, what: str, cause: LossCause = LossCause.CRASH, *, fix: str = POOL_RECONNECTS) -> DeviceLost:
         """The error that returns the lease, for the pool to bring the phone back."""
-        return DeviceLost(f"{self.serial}: {what}", fix=POOL_RECONNECTS, cause=cause)
+        return DeviceLost(f"{self.serial}: {what}", fix=fix, cause=cause)
 
     # apps, settings and the lock
 
     async def tap(self, x_px: int, y_px: int) -> None:
         """Touch a point, in pixels."""
         await self.run(f"input tap {x_px} {y_px}")
+
+    async def longest_side_px(self) -> int:
+        """Of the screen, whichever way it is turned; 0 where the phone does not say."""
+        found = re.search(r" size: (\d+)x(\d+)\s*$", (await self.shell("wm size")).text)  # the last line counts
+        return max(int(found[1]), int(found[2])) if found else 0
 
     async def open(self, what: str) -> None:
         """Open a package, package/activity or URL."""
@@ -152,7 +157,7 @@ class Phone:
         settings = {name: value for name in check.settings if (value := await self._setting(name)) is not None}
         packages = {name: there for name in check.packages if (there := await self._has_package(name)) is not None}
         files = {path: there for path in check.files if (there := await self._has_file(path)) is not None}
-        rows = {uri: await self._has_row(uri, wanted) for uri, wanted in check.rows.items()}
+        rows = {uri: told for uri, of in check.rows.items() if (told := await self._has_row(uri, of)) is not None}
         found = RESUMED.search(await self._told("dumpsys activity activities")) if check.activity else None
         if check.activity and found is None:
             raise self.lost("dumpsys names no activity in the foreground", LossCause.DAMAGED)
@@ -173,13 +178,15 @@ class Phone:
         found, problem = await self._answer(f"ls -d {_word(path)}")
         return True if found else False if NOT_THERE.search(problem) else None
 
-    async def _has_row(self, uri: str, wanted: dict[str, str]) -> bool:
+    async def _has_row(self, uri: str, wanted: dict[str, str]) -> bool | None:
         """Whether some row of a content provider holds all of these values; the provider itself compares them."""
         where = " AND ".join(f"{_name(column)}={_sql(value)}" for column, value in wanted.items())
-        told = await self._told(f"content query --uri {_word(uri)} --where {_word(where)}")
-        if not told.startswith(("Row: ", "No result found")):
+        told, problem = await self._answer(f"content query --uri {_word(uri)} --where {_word(where)}")
+        if told.startswith(("Row: ", "No result found")):
+            return told.startswith("Row: ")
+        if told or not problem:
             raise self.lost(f"{uri} says {told[:120]!r}", LossCause.DAMAGED)
-        return told.startswith("Row: ")
+        return None
 
     async def _told(self, command: str) -> str:
         """What a command says, whatever its exit code, known to be whole."""
@@ -259,12 +266,12 @@ class Phone:
 
 
 def _name(text: str) -> str:
-    """A package, component, action or setting, which needs no quotes; `TaskError` for anything else."""
+    """A package, component, action or setting as one word for the shell; `TaskError` for anything else."""
     if not NAME.fullmatch(text):
         raise TaskError(
             f"{text!r} is no name of a package, activity or setting", expected="such as com.android.settings"
         )
-    return text
+    return quote(text) if "$" in text else text  # an inner class, such as Settings$WifiSettingsActivity
 
 
 def _word(text: str) -> str:

@@ -10,6 +10,8 @@ import pytest
 from distrl.bench.base import BenchOptions
 from distrl.bench.system.judge import (
     AGENTS,
+    AT_ONCE,
+    TRIED,
     Judged,
     NoisyJudge,
     confusion,
@@ -20,6 +22,7 @@ from distrl.bench.system.judge import (
     run,
 )
 from distrl.config.schema import JudgeConfig
+from distrl.errors import JudgeError
 from distrl.tasks.base import suite
 from distrl.tasks.judges import find_judge
 from distrl.tasks.model_judge import ModelJudge
@@ -80,6 +83,17 @@ def test_the_model_of_the_environment_is_measured_over_the_network() -> None:
     assert [reason.partition(":")[0] for reason in found.reasons] == ["refused"]
     assert all(any(part["type"] == "image_url" for part in asked["messages"][1]["content"]) for asked in server.asked)
     assert set(server.keys) == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize("num_tasks", [1, 40])
+def test_a_judge_without_any_verdict_is_refused_with_the_reason_and_not_asked_to_the_end(num_tasks: int) -> None:
+    with ChatServer(usual=fails(401)) as server:
+        config = judge_config({"DISTRL_JUDGE_URL": server.url, "DISTRL_JUDGE_MODEL": "m"})
+        assert config is not None
+        with pytest.raises(JudgeError, match=r"no verdict on any of .* because: unauthorised: HTTP 401") as caught:
+            measure(find_judge(config), "m", num_tasks=num_tasks)
+    assert caught.value.exit_code == 3
+    assert len(server.asked) <= TRIED + AT_ONCE
 
 
 def test_without_an_address_the_judge_of_simulated_phones_with_noise_is_measured(

@@ -101,6 +101,28 @@ def test_a_device_s_length_that_is_none_costs_the_device_and_no_traceback() -> N
     )
 
 
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request", b"FAILzzzz"])
+def test_a_server_that_gives_no_way_to_a_device_is_to_blame_and_not_the_device(answer: bytes) -> None:
+    async def scene() -> DeviceError:
+        server = Server({"host:transport": answer})
+        async with await asyncio.start_server(server._serve, "127.0.0.1", 0) as listening:
+            adb = Adb(AdbConfig(port=listening.sockets[0].getsockname()[1]))
+            with pytest.raises(DeviceError, match="does not give a way to R58M") as caught:
+                await adb.shell("R58M", "true")
+            return caught.value
+
+    error = asyncio.run(scene())
+    assert error.cause is LossCause.SERVER
+    assert "devices.android.port" in error.fix
+
+
+@pytest.mark.parametrize("verb", ["show", "tap", "check"])
+def test_an_old_server_is_named_by_every_command(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    old = Server({"host:version": b"OKAY0004001f"})
+    assert old.command(verb, "R58M", *(["1", "1"] if verb == "tap" else [])) == 3
+    assert "the adb server speaks version 31" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("port", ["abc", "0x10", "70000", "-1", "٣"])
 def test_a_port_in_the_environment_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", port)

@@ -44,3 +44,4 @@ def test_the_figures_of_the_page_are_those_that_were_measured() -> None:
     assert f"| tap | {found['tap_ms']:.2f} ms | {found['cli_tap_ms']:.1f} ms |" in PAGE
     taken, by_cli = found["screenshot_ms"], found["cli_screenshot_ms"]
     assert f"| raw screenshot, 10.4 MB | {taken:.0f} ms | {by_cli:.0f} ms |" in PAGE
+    assert f"`distrl devices show` takes {found['show_ms'] / 1000:.2f} s once it is loaded" in PAGE

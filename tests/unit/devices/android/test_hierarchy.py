@@ -69,6 +69,7 @@ def test_a_screen_without_anything_to_touch_is_no_error() -> None:
         dump(node(text="a")).replace(b'text="a"', b'text="a'),
         bytes(range(256)),
         b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><hierarchy><node/></hierarchy>',
+        HEAD.encode() + b'<node bounds="[0,0][9,9]">' * 5000 + b"</node>" * 5000 + b"</hierarchy>",
     ],
 )
 @pytest.mark.parametrize("size", [None, (360, 720)])

@@ -79,7 +79,8 @@ class FleetView:
         if view.state != "playing":
             return 0.0
         began_s = time_s - view.play_s  # rounded by who wrote it: a little different each time
-        if abs(began_s - self._began_s.get(view.device, 0.0)) >= SAME_S:
+        known_s = self._began_s.get(view.device)
+        if known_s is None or abs(began_s - known_s) >= SAME_S:
             self._began_s[view.device] = round(began_s, 1)
         return self._began_s[view.device]
 

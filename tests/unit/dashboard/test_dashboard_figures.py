@@ -223,3 +223,11 @@ def test_a_device_on_which_nothing_happens_is_sent_once(tmp_path: Path) -> None:
     assert shown(1, 2, play_s=2.1, at_s=1.04) == ["phone-1"]
     assert shown(1, 2, play_s=3.0, at_s=2.1) == []
     assert shown(1, 2, play_s=0.0, at_s=5.0) == ["phone-0", "phone-1"]  # the same first step of another episode
+
+
+def test_a_machine_whose_clock_stands_at_its_beginning_shows_its_devices(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 4)
+    views = (DeviceView(device="phone-0", role="worker-0", state="playing", play_s=0.5),)
+    FileScreens(run.heartbeats, "worker-0").show(DeviceViews(time_s=0.5, devices=views))
+    _, tiles = FleetView(distrl.open_run(run.path)).read()
+    assert [(tile.device, tile.began_s) for tile in tiles] == [("phone-0", 0.0)]

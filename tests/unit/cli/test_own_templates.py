@@ -181,6 +181,14 @@ def test_an_answer_stands_on_a_screen_or_is_said_to_be_worked_out(module: str) -
     assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 0
 
 
+@pytest.mark.parametrize("module", [LOST], indirect=True)
+def test_a_check_has_the_oracle_play(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "check", f"{module}:sounds", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["usable"] == 0
+    assert "cannot find 'rington'" in found["left_out"]["ringtone"]
+
+
 @pytest.mark.parametrize("module", [DONE], indirect=True)
 def test_a_template_that_is_solved_at_its_start_is_named(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 1

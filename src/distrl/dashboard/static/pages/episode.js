@@ -94,7 +94,7 @@ export async function show({ place, go, say_title }) {
   const again = at_most(AGAIN_MS, async () => { episode.newer = (await get(of(run, `/episodes/${encodeURIComponent(episode.id)}`))).newer; say_newer(); });
   const other = (id, text, key) => id ? link(page(run, `/episodes/${encodeURIComponent(id)}`), { title: key }, text) : h("span.soft", {}, text);
   const root = h("div.stack", {},
-    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, newer, other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), yourself)), refused,
+    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, newer, other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), episode.by_hand ? yourself : null)), refused,
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},

@@ -97,7 +97,7 @@ export async function show({ place, go, say_title }) {
     episode.hidden = !tile.did.length;
     tell(which, before ? `The screen is that of step ${before.step}; press it again for the screen of now.` : "Press a step for its screen.");
     list_steps(tile, before);
-    yourself.hidden = !device.task;
+    yourself.hidden = !device.task || !first.by_hand;
     const seen = before ? { ...before, picture: before.picture === device.picture ? device.picture : "" } : device;  // of pictures only the newest is kept
     requestAnimationFrame(() => draw(canvas, shape(seen), { action: seen.action }));
   }

@@ -107,6 +107,14 @@ def test_filters_find_episodes_and_stand_in_the_address(page: Page, shown: Dashb
     assert page.errors == []
 
 
+def test_the_list_says_in_words_how_an_episode_ended(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    open_page(page, shown, run, "/episodes?ending=device_lost")
+    page.until("document.querySelectorAll('a.row').length > 3")
+    page.until(
+        "[...document.querySelectorAll('a.row .why')].every(why => why.innerText.startsWith('the device was lost'))"
+    )
+
+
 def test_an_episode_is_read_with_the_keyboard_and_each_step_has_its_address(
     page: Page, shown: Dashboard, run: RunFolder
 ) -> None:

@@ -212,4 +212,9 @@ export function words(action, name = "") {
   }
 }
 
+const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
+
+/** How an episode ended, in a few words. */
+export const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
+
 export const name_of = (element) => (element ? element.text || element.description || element.resource_id || element.class_name : "");

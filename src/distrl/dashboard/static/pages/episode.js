@@ -2,10 +2,8 @@
 
 import { at_most, begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
-import { draw, fit, frame, light, name_of, words } from "../screen.js";
+import { draw, ended, fit, frame, light, name_of, words } from "../screen.js";
 
-const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
-const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
 const LOOK_MS = 550, ACT_MS = 650, AGAIN_MS = 4000;
 
 export async function show({ place, go, say_title }) {

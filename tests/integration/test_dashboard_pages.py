@@ -12,14 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import distrl
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder, take
 from distrl.telemetry.events import EventLog
+from distrl.telemetry.heartbeat import Heartbeat
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
+from distrl.transport.files import FileHeartbeats
 from distrl.types import Bounds, Observation, Tap, UiElement
 from support.browser import Browser, Page, browser
 from support.dashboards import Dashboard, dashboard, odd_numbers, write_hostile_run
+from support.trajectories import make_trajectory
 
 STORED = 10_000
 PAGES = (
@@ -79,12 +83,22 @@ def test_every_page_shows_its_run_without_an_error_and_without_scrolling_sideway
 def test_the_runs_are_listed_and_two_can_be_compared(page: Page, shown: Dashboard, run: RunFolder) -> None:
     page.open(shown.url)
     page.until("document.querySelectorAll('.runcard').length === 2")
+    assert page.text("main").count("success in training") == 2
     for number in (1, 2):
         page.click(f".runcard:nth-child({number}) input[type=checkbox]")
     page.click(".head button")
     page.until("location.pathname === '/compare' && document.querySelectorAll('.chart svg').length > 3")
     assert run.name in page.text()
     assert page.errors == []
+
+
+def test_a_run_that_is_over_is_not_evaluated_any_more(page: Page, tmp_path: Path) -> None:
+    distrl.record([make_trajectory("e1")], run__root=str(tmp_path))
+    with dashboard(tmp_path) as shown:
+        page.open(shown.url)
+        page.until("!!document.querySelector('.runcard')")
+        assert "not evaluated" in page.text(".runcard")
+        assert "yet" not in page.text(".runcard")
 
 
 def test_filters_find_episodes_and_stand_in_the_address(page: Page, shown: Dashboard, run: RunFolder) -> None:
@@ -298,6 +312,8 @@ def test_a_page_that_was_asked_for_while_the_server_was_gone_comes_by_itself(chr
 
 def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium: Browser, tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 30)
+    beats = FileHeartbeats(run.heartbeats)
+    beats.beat(Heartbeat(role="evaluator", pid=0, phase="doing", what="evaluating", since_s=0.0, beat_s=0.0))
     lock = take(run.lock("supervisor"), wait_s=1, what="it")
     rests = ("/fleet", "/learning", "/health", "/settings", "/episodes/episode-000029/1")
     pages = {rest: chromium.page() for rest in rests}
@@ -319,6 +335,9 @@ def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium
             runs.until("/31 ep/.test(document.querySelector('.runcard').innerText)")
             lock.release()
             pages["/health"].until("/the run is over/.test(document.querySelector('.head').innerText)")
+            pages["/health"].until(
+                "/evaluator\\s+was doing\\s+evaluating/.test(document.querySelector('table').innerText)"
+            )
             pages["/fleet"].until("/the run is over/.test(document.querySelector('.head').innerText)")
             pages["/settings"].until("/stopped/.test(document.querySelector('.head').innerText)")
             runs.until("/stopped/.test(document.querySelector('.runcard').innerText)")

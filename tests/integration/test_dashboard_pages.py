@@ -154,6 +154,39 @@ def test_an_episode_is_read_with_the_keyboard_and_each_step_has_its_address(
     assert page.errors == []
 
 
+DRAWN = """
+import('/static/screen.js').then(({ draw, light }) => {
+  const said = [], write = CanvasRenderingContext2D.prototype.fillText, canvas = document.createElement('canvas');
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { said.push([text, x / this.canvas.width]); return write.call(this, text, x, y); };
+  canvas.style.width = '400px';
+  document.body.append(canvas);
+  draw(canvas, { width_px: 160, height_px: 210, elements: ELEMENTS.map(light) }, { action: { type: 'tap', x: 0.85, y: 0.8 } });
+  const inside = canvas.getContext('2d').getImageData(canvas.width * (0.85 + 12 / 360), canvas.height * 0.8, 1, 1).data;
+  return JSON.stringify([said, [...inside].slice(0, 3)]);
+})
+"""
+
+
+def test_of_a_tick_box_the_label_is_written_once_beside_it_and_a_ring_hides_nothing(
+    page: Page, shown: Dashboard
+) -> None:
+    elements = (
+        UiElement(bounds=Bounds(0.05, 0.1, 0.35, 0.15), text="kM", class_name="Label", clickable=True),
+        UiElement(
+            bounds=Bounds(0.08, 0.08, 0.18, 0.16), text="kM", class_name="CheckBox", clickable=True, checked=False
+        ),
+        UiElement(bounds=Bounds(0.05, 0.3, 0.55, 0.4), text="alone", class_name="CheckBox", checked=True),
+        UiElement(bounds=Bounds(0.0, 0.7, 1.0, 0.9), text="Submit", clickable=True),
+    )
+    page.open(f"{shown.url}/nonsense")
+    said, inside = json.loads(page.run(DRAWN.replace("ELEMENTS", msgspec.json.encode(elements).decode())))
+    written = dict(said)
+    assert [text for text, _ in said if text == "kM"] == ["kM"]
+    assert 0.18 < written["kM"] < 0.35
+    assert "alone" in written
+    assert inside == [255, 255, 255]
+
+
 def test_a_step_has_its_gesture_drawn_at_its_place(page: Page, shown: Dashboard, run: RunFolder) -> None:
     with ExperienceStore(run.experience, read_only=True) as store:
         episode = store.read("episode-000777")

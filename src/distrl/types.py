@@ -264,6 +264,8 @@ class SimCheck(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     wants: tuple[Want, ...] = ()
     showing: Showing | None = None
     answer: str = ""
+    answer_shown: bool = True
+    """Whether the answer stands on a screen; False: the agent has to work it out, such as a count."""
     impossible: bool = False
 
     def __post_init__(self) -> None:

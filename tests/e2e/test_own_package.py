@@ -137,7 +137,7 @@ def test_the_kiosk_itself_ends_and_rewards_a_question_for_a_price(config: Config
     assert (wrong.ending, wrong.end.reward, refused.reason) == (
         Ending.ENVIRONMENT,
         0.0,
-        "the device gave 0, asked for 1",
+        "reward 0 of 1",
     )
 
 

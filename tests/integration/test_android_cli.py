@@ -185,6 +185,8 @@ def test_what_the_doctor_says_is_never_cut_off(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
+    doctor._print_table([doctor.Check(name="emulator program", ok=True, seen="x", fix="", ready=False)])
+    assert "not ready" in capsys.readouterr().out
     command = "sdkmanager-'system-images;android-34;google_apis_playstore;x86_64'-and-more"
     doctor._print_table([doctor.Check(name="adb", ok=False, seen="x", fix=command)])
     told = capsys.readouterr().out

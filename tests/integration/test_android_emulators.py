@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -482,15 +483,23 @@ def test_the_doctor_names_what_emulators_need(home: Path, monkeypatch: pytest.Mo
         seen = doctor.attempt("", "", probe)
         assert seen.ok  # whoever has no emulators needs none of it
         assert "there is no program 'emulator'" in seen.seen
-        assert "needed for emulators alone; unpack" in seen.seen
+        assert not seen.ready
+        assert "needed for emulators alone: there is no program" in seen.seen
+        assert "; unpack" in seen.seen
     monkeypatch.setenv("ANDROID_HOME", str(lay_out_sdk(home / "sdk", avds={"pixel": {}})))
     assert "35.1.2.0" in doctor.attempt("", "", doctor._emulator_program).seen
     content = doctor.attempt("", "", doctor._android_sdk).seen
     assert IMAGE in content
     assert "AVDs pixel" in content
     assert "/dev/kvm" in doctor.attempt("", "", doctor._kvm).seen
-    monkeypatch.setattr(doctor, "attempt", lambda name, fix, probe: name)  # the others take seconds
-    assert {"emulator program", "KVM", "android sdk"} <= set(doctor.all_checks(home))
+    for ready, told in ((True, {"emulator program", "KVM", "android sdk"}), (False, {"emulator program", "KVM"})):
+        monkeypatch.setattr(doctor, "attempt", partial(a_check, ready=ready))  # the others take seconds
+        names = {check.name for check in doctor.all_checks(home)}
+        assert names & {"emulator program", "KVM", "android sdk"} == told
+
+
+def a_check(name: str, fix: str, probe: doctor.Probe, *, ready: bool) -> doctor.Check:
+    return doctor.Check(name=name, ok=True, seen="", fix="", ready=ready)
 
 
 def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:

@@ -96,6 +96,27 @@ def test_a_pointer_leaves_with_its_weights_its_settings_and_a_card(
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
+def test_the_python_of_a_card_plays_with_the_suite_and_devices_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    one = {"setup": {"type": "sim", "phone": 0, "seed": 1}, "check": {"type": "sim", "showing": {"app": "clock"}}}
+    tasks.write_text(
+        "\n".join(json.dumps({**one, "instruction": f"Open the clock {n}", "max_steps": 2}) for n in range(40))
+    )
+    run, _ = make_run(
+        tmp_path / "runs", tasks__suite="list", tasks__list__path=str(tasks), warm_start__demonstrations=0
+    )
+    out = tmp_path / "out"
+    assert main(["export", str(run.path), str(out)]) == 0
+    (code,) = re.findall(r"```python\n(.+?)```", (out / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    played: dict[str, Any] = {}
+    capsys.readouterr()
+    exec(code.replace("FOLDER", str(out)), played)
+    assert played["info"]["task"].suite == "list"
+    assert "Verdict(" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flags", "rank", "form"), [([], 4, "adapter"), (["--merged"], 4, "merged"), ([], 0, "merged")]
 )

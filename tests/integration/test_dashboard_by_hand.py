@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import distrl
 from distrl.cli.main import main
+from distrl.runtime.run_folder import RunFolder
 from distrl.tasks.base import find_task, suite
 from distrl.tasks.sim.oracle import Oracle
+from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Action, Finish, LongPress, Observation, Press, Swipe, Tap, TypeText, UiElement
 from support.browser import Browser, Page, browser
 from support.dashboards import Dashboard, dashboard, trying
@@ -154,6 +157,31 @@ def test_the_same_page_works_with_the_keyboard_alone_on_a_phone_and_without_a_ho
         page.open(f"{shown.url}{address}")
         page.until("/given back/.test(document.querySelector('.error')?.innerText)")
     assert sorted(str(file) for file in run.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["sim", "web"])
+def test_a_task_is_offered_where_a_person_can_play_it(chromium: Browser, kind: str, tmp_path: Path) -> None:
+    task = find_task(suite("sim-start"), "sim-start/train/00000")
+    settings: dict[str, Any] = {"run__root": str(tmp_path), "devices__kind": kind, "warm_start__demonstrations": 0}
+    run = distrl.record([msgspec.structs.replace(make_trajectory("played-1"), task=task)], **settings)
+    (heartbeats := RunFolder(run.path).heartbeats).mkdir(exist_ok=True)
+    FileScreens(heartbeats, "w").show(
+        DeviceViews(time_s=1.0, devices=(DeviceView(device="d", role="w", state="playing", task=task.id),))
+    )
+    page, offer = (
+        chromium.page(),
+        "[...document.querySelectorAll('button')].filter(b => b.innerText === 'Try this task yourself' && !b.hidden).length",
+    )
+    with dashboard(tmp_path) as shown:
+        page.open(f"{shown.url}/runs/{run.name}/episodes/played-1")
+        page.until("!!document.querySelector('.verdict')")
+        assert page.run(offer) == (kind == "sim")
+        assert page.run("getComputedStyle(document.querySelector('[role=alert]')).whiteSpace") == "pre-line"
+        page.open(f"{shown.url}/runs/{run.name}/fleet")
+        page.until("!!document.querySelector('.tile')")
+        page.click(".tile")
+        page.until("!!document.querySelector('dialog[open]')")
+        assert page.run(offer) == (kind == "sim")
 
 
 def test_a_page_of_another_site_cannot_take_a_phone(chromium: Browser, tmp_path: Path) -> None:

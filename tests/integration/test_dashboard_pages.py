@@ -12,14 +12,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import distrl
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder, take
 from distrl.telemetry.events import EventLog
+from distrl.telemetry.heartbeat import Heartbeat
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
+from distrl.transport.files import FileHeartbeats
 from distrl.types import Bounds, Observation, Tap, UiElement
 from support.browser import Browser, Page, browser
 from support.dashboards import Dashboard, dashboard, odd_numbers, write_hostile_run
+from support.trajectories import make_trajectory
 
 STORED = 10_000
 PAGES = (
@@ -79,12 +83,22 @@ def test_every_page_shows_its_run_without_an_error_and_without_scrolling_sideway
 def test_the_runs_are_listed_and_two_can_be_compared(page: Page, shown: Dashboard, run: RunFolder) -> None:
     page.open(shown.url)
     page.until("document.querySelectorAll('.runcard').length === 2")
+    assert page.text("main").count("success in training") == 2
     for number in (1, 2):
         page.click(f".runcard:nth-child({number}) input[type=checkbox]")
     page.click(".head button")
     page.until("location.pathname === '/compare' && document.querySelectorAll('.chart svg').length > 3")
     assert run.name in page.text()
     assert page.errors == []
+
+
+def test_a_run_that_is_over_is_not_evaluated_any_more(page: Page, tmp_path: Path) -> None:
+    distrl.record([make_trajectory("e1")], run__root=str(tmp_path))
+    with dashboard(tmp_path) as shown:
+        page.open(shown.url)
+        page.until("!!document.querySelector('.runcard')")
+        assert "not evaluated" in page.text(".runcard")
+        assert "yet" not in page.text(".runcard")
 
 
 def test_filters_find_episodes_and_stand_in_the_address(page: Page, shown: Dashboard, run: RunFolder) -> None:
@@ -105,6 +119,14 @@ def test_filters_find_episodes_and_stand_in_the_address(page: Page, shown: Dashb
     )
     page.until("/No episode fits/.test(document.querySelector('main').innerText)")
     assert page.errors == []
+
+
+def test_the_list_says_in_words_how_an_episode_ended(page: Page, shown: Dashboard, run: RunFolder) -> None:
+    open_page(page, shown, run, "/episodes?ending=device_lost")
+    page.until("document.querySelectorAll('a.row').length > 3")
+    page.until(
+        "[...document.querySelectorAll('a.row .why')].every(why => why.innerText.startsWith('the device was lost'))"
+    )
 
 
 def test_an_episode_is_read_with_the_keyboard_and_each_step_has_its_address(
@@ -130,6 +152,39 @@ def test_an_episode_is_read_with_the_keyboard_and_each_step_has_its_address(
     page.key("k")
     page.until("document.querySelector('dl .mono')?.innerText === 'episode-000777'")
     assert page.errors == []
+
+
+DRAWN = """
+import('/static/screen.js').then(({ draw, light }) => {
+  const said = [], write = CanvasRenderingContext2D.prototype.fillText, canvas = document.createElement('canvas');
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { said.push([text, x / this.canvas.width]); return write.call(this, text, x, y); };
+  canvas.style.width = '400px';
+  document.body.append(canvas);
+  draw(canvas, { width_px: 160, height_px: 210, elements: ELEMENTS.map(light) }, { action: { type: 'tap', x: 0.85, y: 0.8 } });
+  const inside = canvas.getContext('2d').getImageData(canvas.width * (0.85 + 12 / 360), canvas.height * 0.8, 1, 1).data;
+  return JSON.stringify([said, [...inside].slice(0, 3)]);
+})
+"""
+
+
+def test_of_a_tick_box_the_label_is_written_once_beside_it_and_a_ring_hides_nothing(
+    page: Page, shown: Dashboard
+) -> None:
+    elements = (
+        UiElement(bounds=Bounds(0.05, 0.1, 0.35, 0.15), text="kM", class_name="Label", clickable=True),
+        UiElement(
+            bounds=Bounds(0.08, 0.08, 0.18, 0.16), text="kM", class_name="CheckBox", clickable=True, checked=False
+        ),
+        UiElement(bounds=Bounds(0.05, 0.3, 0.55, 0.4), text="alone", class_name="CheckBox", checked=True),
+        UiElement(bounds=Bounds(0.0, 0.7, 1.0, 0.9), text="Submit", clickable=True),
+    )
+    page.open(f"{shown.url}/nonsense")
+    said, inside = json.loads(page.run(DRAWN.replace("ELEMENTS", msgspec.json.encode(elements).decode())))
+    written = dict(said)
+    assert [text for text, _ in said if text == "kM"] == ["kM"]
+    assert 0.18 < written["kM"] < 0.35
+    assert "alone" in written
+    assert inside == [255, 255, 255]
 
 
 def test_a_step_has_its_gesture_drawn_at_its_place(page: Page, shown: Dashboard, run: RunFolder) -> None:
@@ -290,6 +345,8 @@ def test_a_page_that_was_asked_for_while_the_server_was_gone_comes_by_itself(chr
 
 def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium: Browser, tmp_path: Path) -> None:
     run = write_stored_run(tmp_path, 30)
+    beats = FileHeartbeats(run.heartbeats)
+    beats.beat(Heartbeat(role="evaluator", pid=0, phase="doing", what="evaluating", since_s=0.0, beat_s=0.0))
     lock = take(run.lock("supervisor"), wait_s=1, what="it")
     rests = ("/fleet", "/learning", "/health", "/settings", "/episodes/episode-000029/1")
     pages = {rest: chromium.page() for rest in rests}
@@ -311,6 +368,9 @@ def test_every_page_of_a_live_run_follows_it_and_says_when_it_has_ended(chromium
             runs.until("/31 ep/.test(document.querySelector('.runcard').innerText)")
             lock.release()
             pages["/health"].until("/the run is over/.test(document.querySelector('.head').innerText)")
+            pages["/health"].until(
+                "/evaluator\\s+was doing\\s+evaluating/.test(document.querySelector('table').innerText)"
+            )
             pages["/fleet"].until("/the run is over/.test(document.querySelector('.head').innerText)")
             pages["/settings"].until("/stopped/.test(document.querySelector('.head').innerText)")
             runs.until("/stopped/.test(document.querySelector('.runcard').innerText)")

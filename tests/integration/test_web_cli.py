@@ -37,6 +37,7 @@ def test_without_chromium_the_doctor_says_how_to_install_it_and_fails_nobody(mon
     monkeypatch.setenv("PATH", "/nowhere")
     found = doctor.attempt("chromium", "", doctor._chromium)
     assert found.ok
+    assert not found.ready
     assert "apt-get install chromium" in found.seen
 
 

@@ -56,10 +56,16 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     seen: str
     fix: str
     """What to do about it; empty where all is well."""
+    ready: bool = True
+    """False: it is not there or does not work, and only some runs need it, which `seen` names."""
 
 
 class UnfitError(DistrlError):
     """Something is there but does not suffice."""
+
+
+class NotReadyError(DistrlError):
+    """Something that only some runs need cannot be used."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -94,9 +100,10 @@ def all_checks(root: Path) -> Iterator[Check]:
     yield attempt("simulated phone", "reinstall: " + install, _phone)
     yield attempt("drawing", "reinstall Pillow: " + install, _drawing)
     yield attempt("adb", "install Android's platform-tools", _adb)
-    yield attempt("emulator program", "install Android's SDK", _emulator_program)
+    yield (emulator := attempt("emulator program", "install Android's SDK", _emulator_program))
     yield attempt("KVM", "turn virtualisation on", _kvm)
-    yield attempt("android sdk", "install Android's SDK", _android_sdk)
+    if emulator.ready:  # else there is nothing more to say of the SDK
+        yield attempt("android sdk", "install Android's SDK", _android_sdk)
     yield from _android()
     yield attempt("chromium", "distrl devices show web", _chromium)
     yield attempt("terminal", "set PYTHONUTF8=1", _terminal)
@@ -107,6 +114,8 @@ def attempt(name: str, fix: str, probe: Probe) -> Check:
     try:
         with raised_as(lambda error: UnfitError(str(error).strip()[-300:] or type(error).__name__)):
             return Check(name=name, ok=True, seen=probe(), fix="")
+    except NotReadyError as error:
+        return Check(name=name, ok=True, seen=error.seen, fix="", ready=False)
     except DistrlError as error:
         return Check(name=name, ok=False, seen=error.seen, fix=error.fix or fix)
 
@@ -239,11 +248,11 @@ def _adb() -> str:
 
 
 def _unless_missing(probe: Probe, needed_for: str) -> str:
-    """What a probe sees; what is missing fails nobody who does not need it, and is told with its fix all the same."""
+    """What a probe sees; `NotReadyError` where it fails: nobody who does not need it fails over it, and its fix is told all the same."""
     try:
         return probe()
     except DeviceError as error:
-        return f"{error.seen}: needed for {needed_for} alone; {error.fix}"
+        raise NotReadyError(f"needed for {needed_for} alone: {error.seen}; {error.fix}") from error
 
 
 def _emulator_program() -> str:
@@ -319,7 +328,10 @@ def _print_table(checks: list[Check]) -> None:
     table = Table(Column("check", overflow="fold"), "", Column("seen", overflow="fold"), box=None, pad_edge=False)
     for check in checks:
         seen = printable(check.seen if check.ok else f"{check.seen}\ntry: {check.fix}")
-        table.add_row(printable(check.name), "ok" if check.ok else "FAILED", seen, style="" if check.ok else "bold red")
+        state = "FAILED" if not check.ok else "ok" if check.ready else "not ready"
+        table.add_row(printable(check.name), state, seen, style="" if check.ok else "bold red")
     console().print(table)
     failed = sum(not check.ok for check in checks)
-    print(f"{failed} of {len(checks)} checks failed" if failed else f"all {len(checks)} checks passed")
+    others = sum(not check.ready for check in checks)
+    passed = f"all {len(checks) - others} checks passed" + (f", {others} not ready" if others else "")
+    print(f"{failed} of {len(checks)} checks failed" if failed else passed)

@@ -292,12 +292,21 @@ def _use(made: Exported) -> str:
     argument = f', model="models/{_base(made)}"' if made.form == "adapter" else ""
     if code_of(made.config):
         model, argument = f"{model} --trust-code", f"{argument}, trust_code=True"
-    code = _USE.format(suite=made.config.tasks.suite, model=model, argument=argument)
+    code = _USE.format(needs=_needs(made.config), suite=made.config.tasks.suite, model=model, argument=argument)
     return "\n".join(["## Use", "", code, *([note] if note else [])])
 
 
+def _needs(config: Config) -> str:
+    """What has to be installed to play as the run did."""
+    extras = ["train"]
+    extras += ["vlm"] if config.policy.kind in ("vlm", "autoui") else []
+    extras += ["miniwob"] if config.tasks.suite == "miniwob" else []
+    besides = {"web": " and a Chromium", "android": " and adb"}.get(config.devices.kind, "")
+    return f"distrl with its extras `[{','.join(extras)}]`{besides}"
+
+
 _USE = """\
-With `pip install "distrl[train]"`, where FOLDER is this folder:
+With {needs}, where FOLDER is this folder:
 
 ```
 distrl watch FOLDER{model} --gif episode.gif
@@ -308,13 +317,14 @@ distrl evaluate FOLDER{model} --suite {suite} --episodes 300
 import distrl
 
 policy = distrl.load_policy("FOLDER"{argument})
-env = distrl.make_env("{suite}", render_mode="rgb_array")
+env = distrl.make_env(config="FOLDER/config.toml", render_mode="rgb_array")
 _, info = env.reset(options={{"split": "test"}})
 over = False
 while not over:
     _, reward, terminated, truncated, info = env.step(policy.act(info, screenshot=env.render()))
     over = terminated or truncated
 print(info["verdict"])
+env.close()
 ```
 """
 _ADAPTER = """\

@@ -1,4 +1,7 @@
-"""`distrl tasks check`: every template of a suite set up, claimed at once and judged, on the devices of a configuration."""
+"""`distrl tasks check`: every template of a suite set up, claimed at once and judged, on the devices of a configuration.
+
+Where a task has a solution, the oracle plays it too.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ from distrl.errors import TaskError, UsageError, closest
 from distrl.evaluation.task_check import CheckedTask, CheckLimits, TaskCheck, check_tasks, first_of_each
 from distrl.tasks.base import SPLITS, Suite, find_suite, refuse_unposable
 from distrl.tasks.judges import find_judge
+from distrl.tasks.sim.oracle import solve
 from distrl.transport.lease_files import phone_leases
-from distrl.types import Split
+from distrl.types import Split, Task
 
-HELP = "set each template of a suite up on a device, judge it at its start, and name those that cannot be used"
+HELP = "set each template of a suite up on a device, judge it at its start, play its solution, and name those that cannot be used"
 KINDS = {"miniwob": "web", "mobilegym": "web", "android_world": "android"}
 """Devices of built-in suites, where no configuration names others."""
 TASK_S = 90.0
@@ -104,11 +108,23 @@ def _check(args: argparse.Namespace, config: Config, suite: Suite) -> TaskCheck:
     checked = asyncio.run(check_tasks(tasks, devices, judge, limits, _teller(len(tasks)), leases))
     order = {task.template: number for number, task in enumerate(tasks)}
     level_of: Callable[[str], str] = getattr(suite, "level_of", lambda template: "")
+    checked = [_tried_by_the_oracle(row, tasks[order[row.template]], args.suite) for row in checked]
     rows = [msgspec.structs.replace(row, level=level_of(row.template)) for row in checked]
     unloaded: dict[str, str] = getattr(suite, "left_out", {}) if args.limit is None else {}
     rows = sorted(rows, key=lambda row: order[row.template])
     rows += [CheckedTask(template=name, split="", found="cannot be loaded", why=why) for name, why in unloaded.items()]
     return _summary(suite, rows, time.monotonic() - began_s)
+
+
+def _tried_by_the_oracle(row: CheckedTask, task: Task, found_as: str) -> CheckedTask:
+    """What the check found, or that the known solution of this task does not lead to success."""
+    if row.found != "usable" or task.solution is None:
+        return row
+    try:
+        solve(task, found_as)
+    except TaskError as error:
+        return msgspec.structs.replace(row, found="fails", why=" ".join(str(error).split())[:SHOWN])
+    return row
 
 
 def _summary(suite: Suite, rows: list[CheckedTask], wall_s: float) -> TaskCheck:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,17 +137,19 @@ def _watch(source: Source, tasks: list[Task], outputs: dict[str, Path], args: ar
     for number, task in enumerate(tasks):
         id = id_under(task, source.config.tasks.suite)
         print(printable(f"\n{id} ({task.template}): {task.instruction}"))
-        playback = play(player, task, _tell)
+        playback = play(player, task, partial(_tell, task))
         _print_end(playback)
         files = _write(playback, outputs, number if len(tasks) > 1 else None)
         watched.append(_summary(playback, id, files))
     return watched
 
 
-def _tell(number: int, seen: Observation, decision: Decision) -> None:
+def _tell(task: Task, number: int, seen: Observation, decision: Decision) -> None:
     from distrl.cli.main import printable
     from distrl.evaluation.film import in_words
 
+    if number == 1 and seen.instruction != task.instruction:  # known once the page of the task is open
+        print(printable(f"     task  {seen.instruction}"))
     if seen.recent and not (seen.recent[-1].valid and seen.recent[-1].changed):
         print(f"     {'no effect' if seen.recent[-1].valid else 'invalid: the device refused it'}")
     texts = [" ".join((element.text or element.description).split()) for element in seen.elements]

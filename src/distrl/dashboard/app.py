@@ -30,7 +30,7 @@ from distrl.dashboard.fleet import Tile, changed
 from distrl.dashboard.health import health_of, lines_of
 from distrl.dashboard.run_list import OpenRun, RunList
 from distrl.dashboard.security import Access, Guard
-from distrl.dashboard.teleoperation import Attempts
+from distrl.dashboard.teleoperation import Attempts, offers_tasks_by_id
 from distrl.dashboard.teleoperation_routes import Act, Begin, TeleoperationRoutes
 from distrl.errors import DistrlError, StoreError, UsageError, closest
 from distrl.evaluation.report import Report
@@ -137,9 +137,7 @@ class _Pages:
 
     async def fleet(self, request: Request) -> Response:
         """Its devices."""
-        return await self._answer(
-            request, lambda opened: dict(zip(("heard_s", "devices"), opened.fleet.tiles(), strict=True))
-        )
+        return await self._answer(request, _fleet)
 
     async def device_picture(self, request: Request) -> Response:
         """The newest picture of one device."""
@@ -227,6 +225,15 @@ def _overview(opened: OpenRun) -> object:
         "episodes": len(opened.catalogue.entries),
         "first_s": opened.metrics.first_s,
     }
+
+
+def _fleet(opened: OpenRun) -> object:
+    heard_s, tiles = opened.fleet.tiles()
+    try:
+        by_hand = offers_tasks_by_id(opened.run.config)
+    except DAMAGE:  # of the settings: the devices can be seen all the same
+        by_hand = False
+    return {"heard_s": heard_s, "devices": tiles, "by_hand": by_hand}
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:

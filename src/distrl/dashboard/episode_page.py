@@ -9,6 +9,7 @@ import msgspec
 
 from distrl import Config, Run
 from distrl.dashboard.catalogue import Entry
+from distrl.dashboard.teleoperation import can_be_taken
 from distrl.types import Action, Ending, LongPress, Observation, Step, Tap, Trajectory, UiElement, Verdict
 
 USUAL_GAMMA = USUAL_LAMBDA = 0.95
@@ -81,6 +82,8 @@ class ShownEpisode(msgspec.Struct, frozen=True, kw_only=True):
     priority: float
     created_s: float
     gamma: float
+    by_hand: bool
+    """Whether a person can try its task."""
     newer: str
     """The id of the episode that was stored after it."""
     older: str
@@ -91,7 +94,8 @@ class ShownEpisode(msgspec.Struct, frozen=True, kw_only=True):
 def show(run: Run, entry: Entry, neighbours: tuple[str, str], newest_at_arrival: int) -> ShownEpisode:
     """The episode behind an entry; `StoreError` where its file is damaged or gone."""
     trajectory = run.episode(entry.id)
-    gamma, lambda_ = discounts(run.config)
+    config = run.config
+    gamma, lambda_ = discounts(config)
     advantages = advantages_of(trajectory, gamma=gamma, lambda_=lambda_)
     claim, left = trajectory.end.claim, trajectory.end.device
     return ShownEpisode(
@@ -111,6 +115,7 @@ def show(run: Run, entry: Entry, neighbours: tuple[str, str], newest_at_arrival:
         priority=trajectory.priority,
         created_s=entry.created_s,
         gamma=gamma,
+        by_hand=can_be_taken(trajectory.task, config),
         newer=neighbours[0],
         older=neighbours[1],
         steps=[

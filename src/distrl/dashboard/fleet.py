@@ -42,7 +42,7 @@ class Tile(msgspec.Struct, frozen=True, kw_only=True):
     width_px: int
     height_px: int
     elements: list[list[object]]
-    """left, top, right, bottom in thousandths, text, whether it can be clicked: what a tile draws."""
+    """left, top, right, bottom in thousandths, text, kind (2: can be ticked, 1: can be clicked otherwise, 0: neither): what a tile draws."""
     picture: str
     """Changes with the picture; empty: there is none."""
 
@@ -122,7 +122,7 @@ def _light(element: UiElement) -> list[object]:
     bounds, text = element.bounds, element.text or element.description
     return [
         _thousandths(bounds.left), _thousandths(bounds.top), _thousandths(bounds.right), _thousandths(bounds.bottom),
-        text[:LONGEST_TEXT], int(element.clickable),
+        text[:LONGEST_TEXT], int(element.clickable) if element.checked is None else 2,
     ]  # fmt: skip
 
 

@@ -36,6 +36,9 @@ TROUBLES = (
     "device_not_closed",
 )
 
+WORDS = {"why": "because"}
+"""How a field of an event reads before its value, where not by its name."""
+
 
 class ShownRole(msgspec.Struct, frozen=True, kw_only=True):
     """One role."""
@@ -193,6 +196,6 @@ def _line(role: str, event: dict[str, Value]) -> LogLine:
         time_s=float(event["time_s"]),
         role=role,
         event=str(event["event"]),
-        text=" · ".join(f"{name} {value}" for name, value in rest.items())[:2000],
+        text=" · ".join(f"{WORDS.get(name, name)} {value}" for name, value in rest.items())[:2000],
         trouble=event["event"] in TROUBLES,
     )

@@ -305,9 +305,19 @@ class Attempts:
             attempt.close()
 
 
+def can_be_taken(task: Task, config: Config) -> bool:
+    """Whether a device can be made for a person who wants to try this task of a run."""
+    return config.devices.kind == KIND and isinstance(task.setup, SimSetup)
+
+
+def offers_tasks_by_id(config: Config) -> bool:
+    """Whether tasks of a run with these settings can be taken by their ids: of a suite of one's own nothing is loaded for that."""
+    return config.devices.kind == KIND and config.tasks.suite in plugins.BUILT_IN["suites"]
+
+
 def _device(task: Task, config: Config, *, owner: str) -> Device:
     """A device that is made for this owner alone; `TaskError` or `DeviceError` where there is none."""
-    if config.devices.kind != KIND or not isinstance(task.setup, SimSetup):
+    if not can_be_taken(task, config):
         raise TaskError(
             f"{task.id} is no task of simulated phones, and only these can be taken by hand",
             expected="a task of a suite of simulated phones",

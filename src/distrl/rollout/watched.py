@@ -33,13 +33,15 @@ class _Running:
     """An episode under way, as far as it has come."""
 
     def __init__(self, task: Task, *, began_s: float) -> None:
-        self.task, self.began_s = task, began_s
+        self.task, self.began_s, self.instruction = task, began_s, task.instruction
         self.seen: Observation | None = None
         self.action: Action | None = None
         self.value, self.version, self.num_seen = 0.0, -1, 0
 
     def note_seen(self, seen: Observation) -> None:
-        """The screen that is being decided on."""
+        """The screen that is being decided on; of tasks whose page says what it asks, the first one tells."""
+        if not self.num_seen:
+            self.instruction = seen.instruction
         self.seen, self.action, self.num_seen = seen, None, self.num_seen + 1
 
 
@@ -83,7 +85,7 @@ class DevicesShown:
             losses=status.losses,
             task=running.task.id,
             template=running.task.template,
-            instruction=running.task.instruction,
+            instruction=running.instruction,
             max_steps=running.task.max_steps,
             step=running.num_seen,
             version=running.version,

@@ -90,7 +90,7 @@ class RewardJudge:
                 fix='judge.kind = "auto", or the judge that goes with this suite',
             )
         success = reward >= check.at_least
-        reason = f"the device gave {reward:g}, asked for {check.at_least:g}"
+        reason = f"reward {reward:.4g} of {check.at_least:.4g}"
         share = reward / check.at_least
         end = attempt.end.device
         changes = end.changes if isinstance(end, WebEnd) else ()

@@ -71,7 +71,7 @@ def test_doctor_gives_the_contract_and_its_exit_code(tmp_path: Path, capsys: pyt
     code = main(["doctor", "--json", "--root", str(tmp_path / "new")])
     checks = last_json(capsys)["checks"]
     assert isinstance(checks, list)
-    assert all(set(check) == {"name", "ok", "seen", "fix"} for check in checks)
+    assert all(set(check) == {"name", "ok", "seen", "fix", "ready"} for check in checks)
     assert [check["name"] for check in checks if not check["ok"]] == []
     assert code == 0
     assert list(tmp_path.iterdir()) == []

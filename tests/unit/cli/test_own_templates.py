@@ -55,6 +55,26 @@ NEVER = GOOD.replace(
 )
 EMPTY = GOOD.replace("return SimSuite(", "SimSuite(")
 DONE = GOOD.replace("choice=other", "choice=melody")
+ASKED = """
+from distrl.devices.sim.apps.settings import PREFS
+from distrl.tasks.sim.templates import Draft, SimSuite, Templates, open_app, tap
+
+templates = Templates()
+
+
+@templates.add
+def ringtone(t: Draft) -> None:
+    ask, which = t.one_of("What is", "Name", "Tell me", "Read", "Find out", "Say", "Look up"), t.one_of("the", "my")
+    t.say(f"{ask} {which} ringtone", f"{ask} {which} call melody")
+    t.want_answer(str(t.tables[PREFS]["ringtone"]["choice"]))
+    t.route(open_app("settings"), tap("section:sound"))
+
+
+def sounds(_settings: None) -> SimSuite:
+    return SimSuite("sounds", templates, sizes={"train": 6, "tune": 1, "test": 2})
+"""
+UNSEEN = ASKED.replace('t.want_answer(str(t.tables[PREFS]["ringtone"]["choice"]))', 't.want_answer("42 elephants")')
+COUNTED = UNSEEN.replace('"42 elephants"', '"42 elephants", shown=False')
 TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
 
 
@@ -137,10 +157,11 @@ def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name
         (MISSED, "template ringtone of sounds: there is no table 'settings.prefs', in "),
         (NEVER, "no phone can pose ringtone of sounds in the train split: not today"),
         (BROKEN, "template ringtone of sounds raised AttributeError: 'Draft' object has no attribute 'gven' in "),
-        (SHORT, "fails: 1 of 1 conditions"),
+        (SHORT, "fails: settings.pref 'ringtone' should have choice "),
+        (UNSEEN, "stands on no screen of the oracle's way"),
     ],
     indirect=["module"],
-    ids=["lost", "scrolled", "closed", "missed", "never", "broken", "short"],
+    ids=["lost", "scrolled", "closed", "missed", "never", "broken", "short", "unseen"],
 )
 def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts(
     module: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -150,9 +171,22 @@ def test_a_route_that_does_not_lead_to_success_is_refused_before_anything_starts
         said = capsys.readouterr().err
         assert why in said
         assert "sounds" in said
-        assert ("the oracle of" in said) == (f"`distrl tasks try {module}:sounds/" in said)
+        assert ("oracle" in said) == (f"`distrl tasks try {module}:sounds/" in said)
         assert len(said.splitlines()) <= 15
         assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("module", [ASKED, COUNTED], indirect=True, ids=["shown", "counted"])
+def test_an_answer_stands_on_a_screen_or_is_said_to_be_worked_out(module: str) -> None:
+    assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 0
+
+
+@pytest.mark.parametrize("module", [LOST], indirect=True)
+def test_a_check_has_the_oracle_play(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", "check", f"{module}:sounds", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["usable"] == 0
+    assert "cannot find 'rington'" in found["left_out"]["ringtone"]
 
 
 @pytest.mark.parametrize("module", [DONE], indirect=True)

@@ -19,6 +19,28 @@ from distrl.types import Finish, LongPress, Press, Swipe, Tap, TypeText, Unparse
 from support.trained import small_run
 from support.trajectories import make_trajectory
 
+ASKING = """
+from msgspec.structs import replace
+
+from distrl.config.schema import DevicesConfig
+from distrl.devices.base import find_devices
+
+
+class Asking:
+    def __init__(self, phone):
+        self._phone = phone
+
+    def __getattr__(self, name):
+        return getattr(self._phone, name)
+
+    async def capture(self, *, screenshot):
+        return replace(await self._phone.capture(screenshot=screenshot), instruction="Press the blue button")
+
+
+def phones(_settings, fleet):
+    return [Asking(phone) for phone in find_devices(DevicesConfig(), fleet)]
+"""
+
 
 @pytest.fixture(autouse=True)
 def keep_denormals() -> Iterator[None]:
@@ -43,6 +65,18 @@ def test_an_episode_is_told_filmed_and_laid_out(tmp_path: Path, capsys: pytest.C
         assert film.n_frames > len(episode["steps"])  # type: ignore[attr-defined]
     with Image.open(strip) as picture:
         assert picture.format == "PNG"
+
+
+def test_what_the_page_of_a_task_asks_is_told_once_it_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "asking_phones.py").write_text(ASKING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = small_run(tmp_path / "runs", devices__kind="asking_phones:phones")
+    assert main(["watch", str(run.path), "sim-start/test/3", "--trust-code"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if "blue button" in line] == ["     task  Press the blue button"]
 
 
 def test_several_episodes_are_several_tasks_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

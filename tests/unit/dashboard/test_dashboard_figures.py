@@ -120,6 +120,7 @@ def test_logs_are_searched_newest_first_whatever_the_case(path: Path) -> None:
     run = distrl.open_run(path)
     lines = lines_of(run, "", "SIGKILL died")
     assert [(line.role, line.event) for line in lines] == [("supervisor", "died")]
+    assert " · because killed by SIGKILL" in lines[0].text
     times = [line.time_s for line in lines_of(run, "worker-0", "")]
     assert times == sorted(times, reverse=True)
     assert len(times) > 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from distrl.dashboard.teleoperation import IDLE_S, MOST, Attempts
 from distrl.errors import TaskError, UsageError
 from distrl.tasks.base import find_task, suite
 from distrl.tasks.sim.oracle import Oracle
-from distrl.types import Finish, Swipe, Tap, TypeText, Wait
+from distrl.types import Finish, Swipe, Tap, TypeText, Wait, WebSetup
 from support.asgi import Answer, ask
 from support.trajectories import make_trajectory
 
@@ -139,6 +140,20 @@ def test_only_a_device_that_is_made_for_one_person_is_taken(attempts: Attempts) 
     first, second = (attempts.take(TASK, CONFIG).show().device for _ in range(2))
     assert first != second
     assert not first.startswith("worker")
+
+
+@pytest.mark.parametrize(("kind", "suite_name", "offered"), [("sim", "sim-start", True), ("web", "miniwob", False)])
+def test_a_task_is_offered_where_a_phone_can_be_made_for_it(
+    kind: str, suite_name: str, offered: bool, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"devices__kind": kind, "tasks__suite": suite_name, "warm_start__demonstrations": 0}
+    task = msgspec.structs.replace(TASK, setup=TASK.setup if offered else WebSetup(url="click-test", page="miniwob"))
+    run = distrl.record(
+        [msgspec.structs.replace(make_trajectory("e1"), task=task)], run__root=str(tmp_path), **settings
+    )
+    page = make_app(tmp_path, Access())
+    assert ask(page, f"/api/runs/{run.name}/episodes/e1").json["by_hand"] is offered
+    assert ask(page, f"/api/runs/{run.name}/fleet").json["by_hand"] is offered
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from distrl.config.schema import LatencyConfig
+from distrl.devices.base import Capture
+from distrl.devices.sim.device import SimDevice, SimSettings
 from distrl.rollout.worker import Worker
 from distrl.telemetry.live import PICTURE_BYTES, DeviceView, DeviceViews, FileScreens, read_views, with_pictures
 from distrl.types import Observation, Press
@@ -37,6 +42,28 @@ def test_a_playing_device_shows_its_task_screen_and_last_decision(tmp_path: Path
         assert view.seen.recent == ()
         assert view.action in (None, Press("back"))
         assert 1 < view.step <= view.max_steps + 1
+
+
+class AskingPhone(SimDevice):
+    """A phone whose page says what its task asks, as web pages do."""
+
+    async def capture(self, *, screenshot: bool) -> Capture:
+        return replace(await super().capture(screenshot=screenshot), instruction="Press the blue button")
+
+
+def test_what_the_page_asks_is_shown_once_it_is_open(tmp_path: Path) -> None:
+    async def scene() -> str:
+        phone = AskingPhone("phone-0", SimSettings(latency=LatencyConfig(profile="instant")))
+        worker = Worker(make_parts(tmp_path, ScriptedPolicy(), Published(), [phone]))
+        working = asyncio.create_task(worker.run())
+        async with asyncio.timeout(HANGS_S):
+            await until(lambda: worker.shown.views().devices[0].step > 1)
+            instruction = worker.shown.views().devices[0].instruction
+            worker.stop()
+            await working
+        return instruction
+
+    assert asyncio.run(scene()) == "Press the blue button"
 
 
 def test_what_is_shown_is_read_as_it_was_and_a_damaged_file_costs_no_other(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Odd:
 def test_a_reward_that_is_large_enough_is_a_success(reward: float, outcome: str, progress: float) -> None:
     found = verdict(RewardJudge(), attempt(reward=reward))
     assert (found.outcome, found.progress) == (outcome, pytest.approx(progress))
-    assert found.reason == f"the device gave {reward:g}, asked for 2"
+    assert found.reason == f"reward {reward:g} of 2"
 
 
 @pytest.mark.parametrize("at_least", [0.0, -0.5])

@@ -27,8 +27,8 @@ export async function load(address) {
 
 export const frame = (run, reference) => of(run, `/frames/${encodeURIComponent(reference)}`);
 
-/** [left, top, right, bottom, text, clickable] from what an episode holds. */
-export const light = (element) => [...element.bounds, element.text || element.description || "", element.clickable ? 1 : 0];
+/** [left, top, right, bottom, text, kind] from what an episode holds; kind: 2 what can be ticked, 1 anything else that can be clicked, 0 the rest. */
+export const light = (element) => [...element.bounds, element.text || element.description || "", typeof element.checked === "boolean" ? 2 : element.clickable ? 1 : 0];
 
 /**
  * Draw a screen. `screen`: {width_px, height_px, elements (light), picture (an address)}; `mark`: {action, hit, others, share}: what was
@@ -64,25 +64,42 @@ function boxes(at, elements, px, py, scale) {
   const line = colour("--line"), strong = colour("--strong-line"), ink = colour("--ink"), soft = colour("--soft"), panel = colour("--panel");
   at.textAlign = "center";
   at.textBaseline = "middle";
-  for (const [left, top, right, bottom, text, clickable] of elements) {
+  for (const [left, top, right, bottom, , kind] of elements) {
     const x = left * px, y = top * py, w = (right - left) * px, h = (bottom - top) * py;
-    if (w < 2 || h < 2) continue;
-    if (clickable) {
-      at.beginPath();
-      at.roundRect(x + scale, y + scale, w - 2 * scale, h - 2 * scale, Math.min(6 * scale, h / 4));
-      at.fillStyle = panel;
-      at.fill();
-      at.lineWidth = scale;
-      at.strokeStyle = px < 250 * scale ? line : strong;
-      at.stroke();
-    }
-    if (!text) continue;
+    if (w < 2 || h < 2 || !kind) continue;
+    at.beginPath();
+    at.roundRect(x + scale, y + scale, w - 2 * scale, h - 2 * scale, Math.min(6 * scale, h / 4));
+    at.fillStyle = panel;
+    at.fill();
+    at.lineWidth = scale;
+    at.strokeStyle = px < 250 * scale ? line : strong;
+    at.stroke();
+  }
+  for (const [left, top, right, bottom, text, kind] of labelled(elements)) {
+    const x = left * px, y = top * py, w = (right - left) * px, h = (bottom - top) * py;
+    if (w < 2 || h < 2 || !text) continue;
     const size = Math.max(6 * scale, Math.min(px / 22, h * 0.62));
     if (size < 5.5 * scale || h < 5 * scale) continue;
     at.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
-    at.fillStyle = clickable ? ink : soft;
+    at.fillStyle = kind ? ink : soft;
     at.fillText(fitted(at, text, w - 6 * scale), x + w / 2, y + h / 2);
   }
+}
+
+/** The elements as their texts are drawn: what can be ticked leaves its text to the label around it or beside it, which writes it where the box is not. */
+function labelled(elements) {
+  const drawn = new Map(elements.map((element) => [element, element]));
+  for (const box of elements) {
+    const [left, top, right, bottom, text, kind] = box;
+    if (kind !== 2 || !text) continue;
+    const label = elements.find((one) => one !== box && one[4] === text && one[2] - one[0] > right - left && one[1] < bottom && one[3] > top && one[0] < right + 0.05 && one[2] > left - 0.05);
+    if (!label) continue;
+    drawn.delete(box);
+    const room = [...label];
+    if (left - label[0] < label[2] - right) room[0] = Math.max(label[0], right); else room[2] = Math.min(label[2], left);
+    drawn.set(label, room);
+  }
+  return drawn.values();
 }
 
 const fits = new Map();
@@ -120,21 +137,15 @@ function gesture(at, action, px, py, share, scale) {
   const ring = (x, y, radius) => {
     at.beginPath();
     at.arc(x, y, radius, 0, 7);
-    at.lineWidth = 5 * unit + scale;
-    at.strokeStyle = "rgba(255,255,255,0.9)";
+    at.lineWidth = 3 * unit + scale;
+    at.strokeStyle = "rgba(255,255,255,0.7)";
     at.stroke();
-    at.lineWidth = 3 * unit + scale / 2;
+    at.lineWidth = 2 * unit;
     at.strokeStyle = touch;
     at.stroke();
   };
   if (action.type === "tap" || action.type === "long_press") {
     const x = action.x * px, y = action.y * py;
-    at.globalAlpha = 0.2;
-    at.fillStyle = touch;
-    at.beginPath();
-    at.arc(x, y, 24 * unit, 0, 7);
-    at.fill();
-    at.globalAlpha = 1;
     ring(x, y, (8 + 16 * share) * unit);
     if (action.type === "long_press") ring(x, y, 36 * unit * share);
     at.beginPath();
@@ -211,5 +222,10 @@ export function words(action, name = "") {
     default: return action.type || "?";
   }
 }
+
+const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
+
+/** How an episode ended, in a few words. */
+export const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
 
 export const name_of = (element) => (element ? element.text || element.description || element.resource_id || element.class_name : "");

@@ -58,7 +58,7 @@ def setup_of(task: Task) -> SimSetup:
         raise TaskError(
             f"task {task.id} is set up by {type(task.setup).__name__}, which a simulated phone does not know",
             expected="a task of a sim- suite",
-            fix="choose devices.kind for the devices of this suite, or another tasks.suite",
+            fix="choose devices.kind for the devices of this suite (in Python: make_env(config=...)), or another tasks.suite",
         )
     return task.setup
 

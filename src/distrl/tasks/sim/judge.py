@@ -120,8 +120,13 @@ def _name(id: str, record: Record | None) -> str:
 def same(left: Value | None, right: Value) -> bool:
     """Equality that overlooks case and spacing of text."""
     if isinstance(left, str) and isinstance(right, str):
-        return " ".join(left.casefold().split()) == " ".join(right.casefold().split())
+        return plain(left) == plain(right)
     return left == right
+
+
+def plain(text: str) -> str:
+    """A text without what `same` overlooks."""
+    return " ".join(text.casefold().split())
 
 
 def _progress(holds: list[bool], claimed_rightly: bool) -> float:

@@ -11,9 +11,9 @@ from distrl.devices.sim.layout import elements_of
 from distrl.devices.sim.phone import perform, show
 from distrl.devices.sim.state import PhoneState, end_state
 from distrl.devices.sim.world import start_state
-from distrl.errors import TaskError
+from distrl.errors import TaskError, closest
 from distrl.tasks.base import id_under
-from distrl.tasks.sim.judge import judge
+from distrl.tasks.sim.judge import check_of, judge, plain
 from distrl.types import (
     Action,
     EndState,
@@ -171,14 +171,19 @@ def play_oracle(task: Task, perturbations: PerturbationConfig = NO_PERTURBATIONS
 
 
 def solve(task: Task, found_as: str = "") -> Played:
-    """The oracle's episode on a phone without perturbations; `TaskError` where its route does not lead to success.
+    """The oracle's episode on a phone without perturbations; `TaskError` where its route does not lead to success or never shows the answer.
 
     The error names the task after what its suite was found as, where that is told.
     """
     if found_as:
         task = msgspec.structs.replace(task, id=id_under(task, found_as))
-    oracle = Oracle(task)
-    played = play(task, oracle.act, max_steps=MOST_STEPS)
+    oracle, texts = Oracle(task), set[str]()
+
+    def act(elements: tuple[UiElement, ...]) -> Action:
+        texts.update(text for element in elements for text in (element.text, element.description) if text)
+        return oracle.act(elements)
+
+    played = play(task, act, max_steps=MOST_STEPS)
     if not played.verdict.success:
         looks_for = f"it has not found {oracle.looks_for!r}, and " if oracle.looks_for else ""
         why = played.verdict.reason or "not what was wanted"
@@ -187,4 +192,18 @@ def solve(task: Task, found_as: str = "") -> Played:
             expected="a route that ends in what the task wants",
             fix=f"mend its route or goal; `distrl tasks try {task.id}` shows every screen",
         )
+    _refuse_unseen_answer(task, texts)
     return played
+
+
+def _refuse_unseen_answer(task: Task, texts: set[str]) -> None:
+    """`TaskError` where the wanted answer stands in none of the `texts` that the oracle saw, so that nobody could learn it."""
+    check = check_of(task)
+    if not check.answer or not check.answer_shown or any(plain(check.answer) in plain(text) for text in texts):
+        return
+    raise TaskError(
+        f"the answer {check.answer!r} of {task.id} ({task.template}) stands on no screen of the oracle's way",
+        expected=closest(check.answer, texts),
+        fix=f"the text as it stands there (`distrl tasks try {task.id}` shows every screen), "
+        "or t.want_answer(..., shown=False) where the agent has to work it out",
+    )

@@ -44,6 +44,7 @@ class Draft:
         self._showing: Showing | None = None
         self._start: Showing | None = None
         self._answer = ""
+        self._answer_shown = True
         self._impossible = False
         self._route: list[Move] = []
 
@@ -101,9 +102,9 @@ class Draft:
         check_screen(app, screen)
         self._showing = Showing(app=app, screen=screen, args=args)
 
-    def want_answer(self, text: str) -> None:
-        """The agent must answer with this text, which stands somewhere on a screen."""
-        self._answer = text
+    def want_answer(self, text: str, *, shown: bool = True) -> None:
+        """The agent must answer with this text, as it stands on a screen of the route; `shown=False`: it has to work it out, such as a count."""
+        self._answer, self._answer_shown = text, shown
 
     def cannot_be_done(self) -> None:
         """The right thing is to say so, and to have changed nothing."""
@@ -135,7 +136,11 @@ class Draft:
             instruction=self._instruction,
             setup=SimSetup(phone=self.phone, seed=self.seed, records=tuple(self._setup), start=self._start),
             check=SimCheck(
-                wants=tuple(self._wants), showing=self._showing, answer=self._answer, impossible=self._impossible
+                wants=tuple(self._wants),
+                showing=self._showing,
+                answer=self._answer,
+                answer_shown=self._answer_shown,
+                impossible=self._impossible,
             ),
             solution=SimRoute(moves=route),
             max_steps=2 * len(route) + 6,

@@ -222,7 +222,7 @@ def test_doing_it_twice_is_a_side_effect() -> None:
     finger = finger_on(task)
     call_by_search(finger, task)
     finger.tap("call")
-    assert verdict_on(task, finger.finish().state).side_effects == ("contacts.call/c2 was made",)
+    assert verdict_on(task, finger.finish().state).side_effects == ("contacts.call/c2 ('Jonas Holm') was made",)
 
 
 def test_doing_it_for_someone_else_is_two_failures_in_one() -> None:

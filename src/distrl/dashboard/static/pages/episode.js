@@ -2,10 +2,8 @@
 
 import { at_most, begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
-import { draw, fit, frame, light, name_of, words } from "../screen.js";
+import { draw, ended, fit, frame, light, name_of, words } from "../screen.js";
 
-const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
-const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
 const LOOK_MS = 550, ACT_MS = 650, AGAIN_MS = 4000;
 
 export async function show({ place, go, say_title }) {
@@ -94,7 +92,7 @@ export async function show({ place, go, say_title }) {
   const again = at_most(AGAIN_MS, async () => { episode.newer = (await get(of(run, `/episodes/${encodeURIComponent(episode.id)}`))).newer; say_newer(); });
   const other = (id, text, key) => id ? link(page(run, `/episodes/${encodeURIComponent(id)}`), { title: key }, text) : h("span.soft", {}, text);
   const root = h("div.stack", {},
-    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, newer, other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), yourself)), refused,
+    h("div.head", {}, h("h1.wrap", {}, episode.instruction), h("div.tools", {}, newer, other(episode.older, "older", "j"), link(page(run, "/episodes"), {}, "all episodes"), episode.by_hand ? yourself : null)), refused,
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},

@@ -2,6 +2,7 @@
 
 import { at_most, get, of, page } from "../api.js";
 import { ago, count, duration, h, link, put } from "../dom.js";
+import { ended } from "../screen.js";
 
 const FIELDS = ["text", "outcome", "template", "suite", "device", "worker", "ending", "source", "version_from", "version_to", "staleness_from", "staleness_to", "steps_from", "steps_to", "task"];
 
@@ -100,7 +101,7 @@ export async function show({ place, go, say_title }) {
 
 function row(run, entry) {
   const detail = entry.detail, outcome = entry.success ? "success" : detail?.outcome || "failure";
-  const reason = outcome === "success" ? "" : [entry.ending === "finished" ? "" : entry.ending.replace("_", " "), detail?.reason].filter(Boolean).join(": ");
+  const reason = outcome === "success" ? "" : [["finished", "environment"].includes(entry.ending) ? "" : ended(entry.ending), detail?.reason].filter(Boolean).join(", ");
   return link(page(run, `/episodes/${encodeURIComponent(entry.id)}`), { class: "row" },
     h(`span.chip.${outcome}`, {}, outcome),
     h("span.say", { title: detail?.instruction || entry.task }, detail?.instruction || entry.task, h("span.why", {}, reason || entry.template, entry.source === "played" ? "" : ` · ${entry.source}`)),

@@ -22,7 +22,7 @@ export async function show({ place, go, say_title }) {
     const action = device.action;
     if (!action || action.x === undefined) return "";
     const under = device.elements.filter(([l, t, r, b, text]) => text && 1000 * action.x >= l && 1000 * action.x < r && 1000 * action.y >= t && 1000 * action.y < b);
-    under.sort((a, b) => b[5] - a[5] || (a[2] - a[0]) * (a[3] - a[1]) - (b[2] - b[0]) * (b[3] - b[1]));
+    under.sort((a, b) => !!b[5] - !!a[5] || (a[2] - a[0]) * (a[3] - a[1]) - (b[2] - b[0]) * (b[3] - b[1]));
     return under[0]?.[4] || "";
   }
 
@@ -97,7 +97,7 @@ export async function show({ place, go, say_title }) {
     episode.hidden = !tile.did.length;
     tell(which, before ? `The screen is that of step ${before.step}; press it again for the screen of now.` : "Press a step for its screen.");
     list_steps(tile, before);
-    yourself.hidden = !device.task;
+    yourself.hidden = !device.task || !first.by_hand;
     const seen = before ? { ...before, picture: before.picture === device.picture ? device.picture : "" } : device;  // of pictures only the newest is kept
     requestAnimationFrame(() => draw(canvas, shape(seen), { action: seen.action }));
   }

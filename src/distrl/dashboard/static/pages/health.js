@@ -4,6 +4,7 @@ import { every, get, of } from "../api.js";
 import { ago, clock, duration, h, put, short } from "../dom.js";
 
 const AGAIN_MS = 3000;
+const is = (role, live) => (live ? (role.alive ? role.phase : "gone") : role.phase === "stopped" ? "stopped" : `was ${role.phase}`);
 const times = (number) => (number === 1 ? "once" : `${number} times`);
 
 export async function show({ place, say_title }) {
@@ -20,7 +21,7 @@ export async function show({ place, say_title }) {
   function paint(health) {
     put(over, health.phase === "live" ? "" : "the run is over: this is how its roles were last heard of");
     put(roles, h("table", {}, h("thead", {}, h("tr", {}, [["role"], ["is"], ["at"], ["for", ".num"], ["heard", ".num"], ["restarts", ".num"], ["note"]].map(([name, kind]) => h(`th${kind || ""}`, {}, name)))), h("tbody", {}, health.roles.map((role) => h("tr", {},
-      h("td.whole", {}, h(`i.dot${role.alive ? ".live" : ""}`, { "aria-hidden": "true" }), ` ${role.role}`), h("td", {}, role.alive || health.phase !== "live" ? role.phase : "gone"), h("td.wrap", {}, role.phase === "waiting" ? `waits for ${role.what}` : role.what),
+      h("td.whole", {}, h(`i.dot${role.alive ? ".live" : ""}`, { "aria-hidden": "true" }), ` ${role.role}`), h("td", {}, is(role, health.phase === "live")), h("td.wrap", {}, role.phase === "waiting" ? `${health.phase === "live" ? "waits" : "waited"} for ${role.what}` : role.what),
       h("td.num", {}, duration(role.for_s)), h("td.num", {}, role.heard_s ? ago(role.heard_s) : "–"), h("td.num", {}, role.restarts), h("td.wrap", {}, health.phase === "live" ? role.note : ""))))));
     put(more,
       causes("Restarts by cause", health.restarts, "No role was restarted."), causes("Lost devices", health.losses, "No device was lost."),

@@ -44,8 +44,9 @@ function card(run, chosen, choose) {
   const box = h("input", { type: "checkbox", value: run.name, checked: chosen.has(run.name), onchange: (event) => choose(run.name, event.target.checked) });
   return h("article.panel.runcard", {},
     h("div.title", {}, link(page(run.name, run.state === "live" ? "/fleet" : "/settings"), { title: run.name }, run.name), h(`span.tag.${run.state}`, {}, run.state)),
-    h("div.pair", {}, h("span", {}, h("strong", {}, percent(run.success_after?.value)), h("span.soft", {}, run.success_before ? `  from ${percent(run.success_before.value)}` : "")), h("span.soft", {}, run.success_after ? interval(run.success_after) : "not evaluated yet")),
+    h("div.pair", {}, h("span", {}, h("strong", {}, percent(run.success_after?.value)), h("span.soft", {}, run.success_before ? `  from ${percent(run.success_before.value)}` : "")), h("span.soft", {}, run.success_after ? interval(run.success_after) : run.state === "live" ? "not evaluated yet" : "not evaluated")),
     spark(run.curve, { label: `success in training, last ${percent(run.curve.at(-1)?.[1])}` }),
+    run.curve.length ? h("div.pair.soft", {}, h("span", {}, "success in training"), h("span", {}, `last ${percent(run.curve.at(-1)[1])}`)) : null,
     h("div.pair.soft", {}, h("span", {}, `${run.suite} · ${run.algorithm} · ${run.policy}`), h("span", {}, `${count(run.episodes)} ep · ${duration(run.wall_s)}`)),
     h("label", {}, box, "compare"));
 }

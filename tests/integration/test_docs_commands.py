@@ -34,6 +34,7 @@ NOT_RUN = {
     "python3": "makes another virtual environment",
     "ray": "makes this machine a node; tests/integration/test_ray_runs.py starts nodes of its own",
     "scp": "needs a second machine",
+    "ssh": "needs a second machine",
     "vllm": "another project's server",
     "tensorboard": "another project's server; tests/unit/telemetry read its files back",
     ".": "enters the virtual environment of another machine",

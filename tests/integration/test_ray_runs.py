@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+ray = pytest.importorskip("ray", reason="needs the extra [ray]")
 
 import distrl  # noqa: E402
 from distrl.runtime.factory import make_policy  # noqa: E402
@@ -212,7 +212,9 @@ def refusal(*arguments: object, **settings: Any) -> str:
 def test_no_cluster_at_the_address_is_said_at_once(tmp_path: Path) -> None:
     root, own = tmp_path / "runs", {"runtime__kind": "ray", "run__root": tmp_path / "runs"}
     for address in ("127.0.0.1:1", "nowhere.invalid:6379"):
-        assert f"no Ray cluster at runtime.address = {address}" in refusal(**own, runtime__address=address)
+        said = refusal(**own, runtime__address=address)
+        assert f"no Ray cluster at runtime.address = {address}" in said
+        assert "ray get-auth-token --generate" in said  # before `ray start --head`, which without it lets everybody in
     assert "is no address" in refusal(**own, runtime__address="gpu-machine")
     assert "ray job submit" in refusal(**own, runtime__address="ray://127.0.0.1:10001")
     assert not root.exists()

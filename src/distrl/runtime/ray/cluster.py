@@ -168,8 +168,8 @@ def _no_cluster(address: str, why: str) -> ConfigError:
     return ConfigError(
         f"no Ray cluster at runtime.address = {address}: {why}",
         expected="a cluster that this machine belongs to",
-        fix="`ray start --head` here, `ray start --address HOST:6379` on the other machines, then the same command "
-        "again; or --runtime.address local",
+        fix="`ray get-auth-token --generate` and `ray start --head --port 6379` here, then the same command again, once other machines have "
+        "the token and have joined (docs/cluster.md); or --runtime.address local",
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from distrl.cli.extras import need_cluster_packages, need_model_packages, need_training_packages
 from distrl.cli.trust import add_trust_flag, trust_for
 from distrl.errors import ConfigError, DistrlError, RoleCrashed, UsageError
+from distrl.installing import install
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
@@ -99,7 +100,7 @@ def _dashboard(folder: RunFolder, *, wanted: bool) -> Iterator[str]:
 
     if not wanted or find_spec("starlette") is None or find_spec("uvicorn") is None:
         if wanted:
-            _say("no dashboard: pip install 'distrl[view]' brings it, --no-view leaves it")
+            _say(f"no dashboard: {install('view')} brings it, --no-view leaves it out")
         yield ""
         return
     from distrl.dashboard.server import beside

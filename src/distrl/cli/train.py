@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     from distrl.telemetry.sinks import forwarding
 
     folder, config = _open(args)
-    _say(f"run folder {folder.path}", *placement_notices(config))
+    resumed = [] if args.resume is None else [_resuming(folder, config)]
+    _say(f"run folder {folder.path}", *resumed, *placement_notices(config))
     with (
         _dashboard(folder, wanted=not args.no_view) as address,
         forwarding(config.telemetry, folder.metrics) as forward,
@@ -76,6 +77,14 @@ def run(args: argparse.Namespace) -> int:
     if summary.cut_off:
         raise incomplete(summary, folder)
     return 0
+
+
+def _resuming(folder: RunFolder, config: Config) -> str:
+    """In which settings this session differs from the last one."""
+    from distrl.runtime.resume import changes
+
+    found = [f"{one.key} = {one.now} (was {one.was})" for one in changes(folder.session_config(), config)]
+    return f"resuming; {', '.join(found) or 'no setting differs'}"
 
 
 def write_report_of(folder: RunFolder) -> None:

@@ -40,7 +40,9 @@ LONGEST_REASON = 200
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, help="a run folder to go on with, or a TOML file for a new run")
+    parser.add_argument(
+        "run", type=Path, help="a run folder to go on with; for a new run a TOML file, or a ready run by its name"
+    )
     parser.add_argument(
         "--data", type=Path, action="append", required=True, metavar="RUN", help="a run whose successful episodes to learn from; may be repeated"
     )  # fmt: skip

@@ -33,7 +33,15 @@ ASKS_TO_FINISH = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, help="a TOML file; without one, the defaults")
+    from distrl.config.load import ready_runs
+
+    names = ", ".join(sorted(ready_runs()))
+    parser.add_argument(
+        "config",
+        nargs="?",
+        type=Path,
+        help=f"a TOML file, or a ready run by its name ({names}); without it, the defaults",
+    )
     parser.add_argument(
         "--resume",
         type=Path,

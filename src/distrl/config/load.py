@@ -256,10 +256,10 @@ def find_ready(path: Path) -> Path:
     """`path`, or the ready run of that name where there is no such file: `first-run` works in any folder."""
     if path.exists() or path.parent not in (Path(), READY) or path.suffix not in ("", ".toml"):
         return path
-    return _ready().get(path.stem, path)
+    return ready_runs().get(path.stem, path)
 
 
-def _ready() -> dict[str, Path]:
+def ready_runs() -> dict[str, Path]:
     """The ready runs by name: those of a clone, or of a wheel."""
     package = Path(__file__).parents[1]
     return {file.stem: file for folder in (package.parents[1], package) for file in (folder / READY).glob("*.toml")}
@@ -270,7 +270,7 @@ def no_such_file(path: Path, *, otherwise: str) -> ConfigError:
     folders = dict.fromkeys((path.parent, READY))
     near = [file for folder in folders for file in folder.glob("*.toml") if file.name != "pyproject.toml"]
     meant = next((file for file in near if file.stem == path.stem), None)
-    known = {*_ready(), *(str(file) for file in near if file.stem not in _ready())}
+    known = {*ready_runs(), *(str(file) for file in near if file.stem not in ready_runs())}
     return ConfigError(
         f"no file {path}",
         expected=closest(str(path), known),

@@ -25,6 +25,7 @@ from distrl.runtime.run_folder import create_run
 from distrl.runtime.session import Session
 from distrl.runtime.summary import summarise
 from distrl.transport.base import BudgetUsed
+from support.pages import ROOT
 from support.summaries import a_summary
 
 HEAVY = ("torch", "numpy", "PIL", "gymnasium", "rich")
@@ -79,6 +80,13 @@ def cpu_of_children_s() -> float:
     """The processor time of all processes that this one has started and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def test_the_help_of_a_training_names_the_ready_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    names = ", ".join(sorted(file.stem for file in (ROOT / "configs").glob("*.toml")))
+    assert "".join(names.split()) in "".join(shown.split())
 
 
 def test_importing_the_package_is_light() -> None:

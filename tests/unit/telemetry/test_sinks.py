@@ -350,5 +350,5 @@ def test_trackio_reads_what_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_a_tracker_that_is_not_installed_is_told_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda package: None)
-    with pytest.raises(UsageError, match=rf"distrl\[{name}\]"):
+    with pytest.raises(UsageError, match=rf"\.\[{name}\]"):
         check_sinks(TelemetryConfig(sinks=(name,)))

@@ -28,7 +28,6 @@ from support.pages import EXAMPLES, ROOT, Command, blocks, inline_commands, shel
 from support.runs import TINY, distrl, flags
 
 NOT_RUN = {
-    "apt": "changes the machine, and needs a network",
     "pip": "changes the environment, and needs a network",
     "hf": "downloads a model",
     "python3": "makes another virtual environment",

@@ -137,7 +137,7 @@ def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name
         (MISSED, "template ringtone of sounds: there is no table 'settings.prefs', in "),
         (NEVER, "no phone can pose ringtone of sounds in the train split: not today"),
         (BROKEN, "template ringtone of sounds raised AttributeError: 'Draft' object has no attribute 'gven' in "),
-        (SHORT, "fails: 1 of 1 conditions"),
+        (SHORT, "fails: settings.pref 'ringtone' should have"),
     ],
     indirect=["module"],
     ids=["lost", "scrolled", "closed", "missed", "never", "broken", "short"],

@@ -227,6 +227,21 @@ def test_what_is_missing_on_the_cluster_is_said_with_how_much(cluster: Any, tmp_
     assert not (tmp_path / "runs").exists()
 
 
+def test_sigterm_while_a_run_waits_for_a_place_ends_it_without_the_stack_of_ray(cluster: Any, tmp_path: Path) -> None:
+    settings = on_ray(cluster, run__root=tmp_path / "runs", rollout__workers=4)
+    words = flags({**TINY, **{key.replace("__", "."): value for key, value in settings.items()}})
+    command = [sys.executable, "-m", "distrl", "train", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline(), process.stderr.readline()]
+        process.terminate()
+        rest = process.stderr.read()
+    assert said[0] == f"distrl: looking for a place on the cluster at {cluster.address}\n"
+    assert said[1] == "distrl: waiting up to 20 s for a place for worker-2, worker-3\n"
+    assert (process.returncode, rest) == (-signal.SIGTERM, "")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_other_versions_of_ray_on_the_cluster_are_refused_by_name(cluster: Any, tmp_path: Path) -> None:
     from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
     from ray._private.worker import global_worker

@@ -89,10 +89,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _resuming(folder: RunFolder, config: Config) -> str:
     """In which settings this session differs from the last one."""
+    from distrl.cli.main import printable
     from distrl.runtime.resume import changes
 
     found = [f"{one.key} = {one.now} (was {one.was})" for one in changes(folder.session_config(), config)]
-    return f"resuming; {', '.join(found) or 'no setting differs'}"
+    return printable(f"resuming; {', '.join(found) or 'no setting differs'}")
 
 
 def write_report_of(folder: RunFolder) -> None:

@@ -1,7 +1,7 @@
 """Behaviour cloning from a person's own demonstrations: written down in a file, played on a phone, learnt by `distrl sft`.
 
     python examples/own_demonstrations.py examples/demonstrations.json   # prints the run folder that holds them
-    distrl sft configs/first-run.toml --data runs/…-demonstrations       # learns them; then watch, evaluate, train --resume
+    distrl sft first-run --data runs/…-demonstrations                    # learns them; then watch, evaluate, train --resume
 
 A demonstration is a task and the actions in words, as `distrl tasks try ID --agent hand` takes them, but with labels instead of
 numbers: "tap Contacts", "type hello", "swipe up", "back", "done". Only those that the judge calls a success are learnt from.
@@ -48,4 +48,5 @@ def play(number: int, task: str, does: list[str]) -> t.Trajectory:
 
 
 played = [play(n, one["task"], one["does"]) for n, one in enumerate(json.loads(Path(sys.argv[1]).read_text()))]
-print(distrl.record(played).path)  # makes a run folder once all have been played
+run = distrl.record(played).path  # makes a run folder once all have been played
+print(f"{run}\nnext: distrl sft first-run --data {run}")

@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: two pages from outside docs/, and links that lead out of docs/.
+"""Hooks of the documentation site: two pages from outside docs/, links that lead out of docs/, and what only unbuilt pages say.
 
 The pages are written for whoever reads the repository, where `../CHANGELOG.md` is a file. The site has that file as a page of
 its own; a link to any other file outside docs/ becomes its text.
@@ -17,6 +17,8 @@ from mkdocs.structure.pages import Page
 
 PAGES = {"CHANGELOG.md": "changes.md", "examples/own_package/README.md": "own-package.md"}
 """Files of the repository that the site shows, and under which name."""
+UNBUILT = re.compile(r"^In the repository this page is empty:.*\n+", re.MULTILINE)
+"""What a page of the reference says until it is built."""
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -29,8 +31,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_rest: object) -> str:
-    """Turn the links of a page that lead out of docs/."""
-    name = page.file.src_uri
+    """Turn the links of a page that lead out of docs/; a page that is built needs no word on how to build it."""
+    name, markdown = page.file.src_uri, UNBUILT.sub("", markdown)
     return markdown if name in PAGES.values() else _with_links(markdown, f"docs/{name}", name)
 
 

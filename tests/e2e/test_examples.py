@@ -83,7 +83,8 @@ def test_examples_train_by_their_import_paths(parts: str, tmp_path: Path) -> Non
 def test_demonstrations_that_a_person_wrote_down_are_learnt(tmp_path: Path) -> None:
     recorded = python(EXAMPLES / "own_demonstrations.py", EXAMPLES / "demonstrations.json", cwd=tmp_path)
     assert recorded.returncode == 0, recorded.stderr
-    said = recorded.stdout.splitlines()
+    *said, following = recorded.stdout.splitlines()
+    assert following == f"next: distrl sft first-run --data {said[-1]}"
     count = len(json.loads((EXAMPLES / "demonstrations.json").read_text()))
     assert [line.endswith("-> success") for line in said[:-1]] == [True] * count
     (tmp_path / "small.toml").write_text(

@@ -198,7 +198,7 @@ def test_what_the_doctor_says_is_never_cut_off(
     ("serial", "name"), [("127.0.0.1:6100", "127.0.0.1-6100.png"), ("../../evil\n", "-..-evil-.png")]
 )
 def test_a_picture_stays_in_the_folder_whatever_a_device_calls_itself(serial: str, name: str) -> None:
-    assert picture_path(serial) == Path(name)
+    assert picture_path(serial) == Path("runs", "show", name)
 
 
 def test_the_numbers_on_a_picture_are_of_the_size_that_tap_takes(

@@ -90,6 +90,7 @@ def test_a_pointer_leaves_with_its_weights_its_settings_and_a_card(
     )
     card, rate = (out / "README.md").read_text(encoding="utf-8"), wilson(12, 20)
     assert "| before practice, after 50 demonstrations | " in card
+    assert "With `pip install 'distrl-0.1.0-py3-none-any.whl[train]'` (" in card
     assert f"| after training | 60.0% [{rate.low:.1%}, {rate.high:.1%}], 20 tasks |" in card
     assert f"`{config_hash(config)}`" in card
     assert f"| `model.safetensors` | `{sha256(data).hexdigest()}` |" in card
@@ -132,6 +133,7 @@ def test_a_language_model_leaves_as_an_adapter_or_whole(
     assert (tmp_path / "out" / "distrl" / "value_head.safetensors").is_file()
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "base_model: text\n" in card
+    assert "whl[train,vlm]'` (" in card
     assert "Not measured" in card
     assert str(tmp_path) not in card
     if form == "adapter":

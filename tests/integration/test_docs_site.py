@@ -63,6 +63,16 @@ def test_the_reference_holds_this_module(module: str, reference: set[str]) -> No
     assert f"distrl.{module}" in reference
 
 
+def test_a_page_of_the_reference_says_in_the_repository_how_to_build_it_and_on_the_site_no_more(site: Path) -> None:
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        built = site / "reference" / f"{page.stem}.html"
+        says = f"this page is empty: `make site` builds it (`build/site/reference/{built.name}`)" in page.read_text(
+            "utf-8"
+        )
+        assert says == (page.stem != "README"), page
+        assert page.stem == "README" or "this page is empty" not in built.read_text("utf-8"), page
+
+
 def test_the_reference_holds_every_name_that_the_package_gives(reference: set[str]) -> None:
     names = [name for name in distrl.__all__ if not name.startswith("_")]
     assert [name for name in names if not {f"distrl.{name}", f"distrl.env.{name}"} & reference] == []

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+ray = pytest.importorskip("ray", reason="needs the extra [ray]")
 
 from distrl.bench.system.ray_networks import HEAD, NetworkNode, network_nodes, networks  # noqa: E402
 from distrl.runtime.run_folder import RunFolder  # noqa: E402

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+ray = pytest.importorskip("ray", reason="needs the extra [ray]")
 
 import distrl  # noqa: E402
 from distrl.runtime.factory import make_policy  # noqa: E402
@@ -212,7 +212,9 @@ def refusal(*arguments: object, **settings: Any) -> str:
 def test_no_cluster_at_the_address_is_said_at_once(tmp_path: Path) -> None:
     root, own = tmp_path / "runs", {"runtime__kind": "ray", "run__root": tmp_path / "runs"}
     for address in ("127.0.0.1:1", "nowhere.invalid:6379"):
-        assert f"no Ray cluster at runtime.address = {address}" in refusal(**own, runtime__address=address)
+        said = refusal(**own, runtime__address=address)
+        assert f"no Ray cluster at runtime.address = {address}" in said
+        assert "ray get-auth-token --generate" in said  # before `ray start --head`, which without it lets everybody in
     assert "is no address" in refusal(**own, runtime__address="gpu-machine")
     assert "ray job submit" in refusal(**own, runtime__address="ray://127.0.0.1:10001")
     assert not root.exists()
@@ -222,6 +224,21 @@ def test_what_is_missing_on_the_cluster_is_said_with_how_much(cluster: Any, tmp_
     said = refusal(**on_ray(cluster, run__root=tmp_path / "runs", rollout__workers=4))
     assert "no place for 2 of the run's roles (worker-2, worker-3): each needs 1 CPU, 3 phone on one node" in said
     assert "6 phone" in said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_sigterm_while_a_run_waits_for_a_place_ends_it_without_the_stack_of_ray(cluster: Any, tmp_path: Path) -> None:
+    settings = on_ray(cluster, run__root=tmp_path / "runs", rollout__workers=4)
+    words = flags({**TINY, **{key.replace("__", "."): value for key, value in settings.items()}})
+    command = [sys.executable, "-m", "distrl", "train", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline(), process.stderr.readline()]
+        process.terminate()
+        rest = process.stderr.read()
+    assert said[0] == f"distrl: looking for a place on the cluster at {cluster.address}\n"
+    assert said[1] == "distrl: waiting up to 20 s for a place for worker-2, worker-3\n"
+    assert (process.returncode, rest) == (-signal.SIGTERM, "")
     assert not (tmp_path / "runs").exists()
 
 

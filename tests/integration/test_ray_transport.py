@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+ray = pytest.importorskip("ray", reason="needs the extra [ray]")
 
 from distrl.errors import StoreError  # noqa: E402
 from distrl.runtime.ray import inference as inference_module  # noqa: E402

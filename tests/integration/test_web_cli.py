@@ -18,12 +18,16 @@ ROOT = Path(__file__).parents[2]
 
 
 @needs_chromium
-def test_show_writes_the_screen_and_its_elements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices", "show", "web", "--out", str(tmp_path / "a.png"), "--json"]) == 0
+def test_show_writes_the_screen_and_its_elements(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["devices", "show", "web", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert shown["app"] == "A Chromium phone"
     assert "Tap me" in [each.get("text") for each in shown["elements"]]
-    assert Image.open(tmp_path / "a.png").size == (360, 720)
+    picture = tmp_path / "runs" / "show" / "web.png"  # which git ignores in a clone
+    assert Image.open(picture).size == (360, 720)
 
 
 @needs_chromium

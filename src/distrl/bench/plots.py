@@ -19,6 +19,7 @@ import msgspec
 from distrl.bench.base import BenchOptions
 from distrl.errors import UsageError
 from distrl.experience.durable import storage_errors
+from distrl.installing import install
 
 if TYPE_CHECKING:  # an optional dependency, imported where something is drawn
     from matplotlib.axes import Axes
@@ -83,7 +84,7 @@ def require_matplotlib() -> None:
         raise UsageError(
             "--out also draws plots, and matplotlib is not installed",
             expected="the extra `bench`",
-            fix="pip install 'distrl[bench]', or omit --out",
+            fix=f"{install('bench')}; or omit --out",
         )
 
 

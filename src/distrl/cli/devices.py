@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         text = "as `distrl devices list` names it" + ("; web: a Chromium phone" if name == "show" else "")
         parsers[name].add_argument("serial", metavar="SERIAL", help=text)
     parsers["show"].add_argument("--url", default="", metavar="URL", help="of a Chromium phone: a page, or a task of MiniWoB++ (a page of our own)")  # fmt: skip
-    parsers["show"].add_argument("--out", type=Path, metavar="FILE", help="where the PNG goes (SERIAL.png)")
+    parsers["show"].add_argument("--out", type=Path, metavar="FILE", help="where the PNG goes (runs/show/SERIAL.png)")
     parsers["check"].add_argument("serials", nargs="*", metavar="SERIAL", help="these alone (all)")
     for axis in ("x", "y"):
         pixels = whole_number(axis.upper(), 0, MOST_PIXELS, 100)
@@ -139,6 +139,8 @@ def _show_web(args: argparse.Namespace) -> int:
 def _print_capture(args: argparse.Namespace, capture: Capture, *, began_s: float) -> int:
     out: Path = args.out or picture_path(args.serial)
     try:
+        if args.out is None:
+            out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(draw_boxes(capture))
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror}", fix="another --out") from None
@@ -158,7 +160,7 @@ def _print_capture(args: argparse.Namespace, capture: Capture, *, began_s: float
 
 def picture_path(serial: str) -> Path:
     """Where a picture of this device goes: whoever made a device chose its serial, and must not choose a folder too."""
-    return Path(f"{re.sub(r'[^A-Za-z0-9._-]', '-', serial).lstrip('.')}.png")
+    return Path("runs", "show", f"{re.sub(r'[^A-Za-z0-9._-]', '-', serial).lstrip('.')}.png")
 
 
 async def _check(args: argparse.Namespace, settings: AndroidConfig) -> int:

@@ -26,6 +26,7 @@ from distrl.bench.base import memory_bytes, num_cores
 from distrl.cli.main import console, print_json, printable
 from distrl.errors import DeviceError, DistrlError, raised_as
 from distrl.experience.durable import storage_errors
+from distrl.installing import install
 
 if TYPE_CHECKING:
     from distrl.devices.android.health import DeviceHealth
@@ -87,18 +88,18 @@ def run(args: argparse.Namespace) -> int:
 
 def all_checks(root: Path) -> Iterator[Check]:
     """Every check, one after another."""
-    install = "make test, or pip install -c constraints.txt -e '.[train]'"
+    again = f"make test, or {install('train')}"
     yield attempt("python", "install Python 3.11 or newer", _python)
-    yield attempt("packages", install, _packages)
-    yield attempt("torch", install, _torch)
-    yield attempt("bfloat16 on the CPU", install, _bfloat16)
-    yield attempt("vlm packages", install, _vlm_packages)
+    yield attempt("packages", again, _packages)
+    yield attempt("torch", again, _torch)
+    yield attempt("bfloat16 on the CPU", again, _bfloat16)
+    yield attempt("vlm packages", again, _vlm_packages)
     yield attempt("cores and memory", f"use a machine with {ENOUGH_MEMORY_GB:g} GB or more", _machine)
     yield attempt("disk", f"free some space, or {ELSEWHERE}", lambda: _disk(root))
     yield attempt("durable writes", f"on a local disk, {ELSEWHERE}", lambda: _fsync(root))
     yield attempt("index", f"on a disk that allows file locks, {ELSEWHERE}", lambda: _sqlite(root))
-    yield attempt("simulated phone", "reinstall: " + install, _phone)
-    yield attempt("drawing", "reinstall Pillow: " + install, _drawing)
+    yield attempt("simulated phone", "reinstall: " + again, _phone)
+    yield attempt("drawing", "reinstall Pillow: " + again, _drawing)
     yield attempt("adb", "install Android's platform-tools", _adb)
     yield (emulator := attempt("emulator program", "install Android's SDK", _emulator_program))
     yield attempt("KVM", "turn virtualisation on", _kvm)
@@ -136,8 +137,7 @@ def _vlm_packages() -> str:
     """What is installed for language models, not loaded: that takes seconds, and other policies need none of it."""
     missing = [name for name in VLM_PACKAGES if find_spec(name) is None]
     if missing:
-        extra = "pip install -c constraints.txt -e '.[train,vlm]'"
-        return f"no {', '.join(missing)}: needed for policy.kind = vlm alone; {extra}"
+        return f"no {', '.join(missing)}: needed for policy.kind = vlm alone; {install('train,vlm')}"
     return ", ".join(f"{name} {version(name)}" for name in VLM_PACKAGES)
 
 

@@ -17,6 +17,7 @@ from distrl.config.load import config_hash
 from distrl.config.schema import Config
 from distrl.errors import StoreError, UsageError
 from distrl.evaluation.report import Rate
+from distrl.installing import wheel
 from distrl.plugins import BUILT_IN
 
 if TYPE_CHECKING:
@@ -292,21 +293,26 @@ def _use(made: Exported) -> str:
     argument = f', model="models/{_base(made)}"' if made.form == "adapter" else ""
     if code_of(made.config):
         model, argument = f"{model} --trust-code", f"{argument}, trust_code=True"
-    code = _USE.format(needs=_needs(made.config), suite=made.config.tasks.suite, model=model, argument=argument)
-    return "\n".join(["## Use", "", code, *([note] if note else [])])
+    code = _USE.format(suite=made.config.tasks.suite, model=model, argument=argument)
+    return "\n".join(
+        ["## Use", "", f"{_needs(made.config)}, where FOLDER is this folder:", code, *([note] if note else [])]
+    )
 
 
 def _needs(config: Config) -> str:
-    """What has to be installed to play as the run did."""
-    extras = ["train"]
-    extras += ["vlm"] if config.policy.kind in ("vlm", "autoui") else []
-    extras += ["miniwob"] if config.tasks.suite == "miniwob" else []
-    besides = {"web": " and a Chromium", "android": " and adb"}.get(config.devices.kind, "")
-    return f"distrl with its extras `[{','.join(extras)}]`{besides}"
+    """What has to be installed to use the policy on such devices."""
+    extras = {
+        "train": True,
+        "vlm": config.policy.kind in ("vlm", "autoui"),
+        "android": config.devices.kind == "android",
+        "miniwob": config.tasks.suite == "miniwob",
+    }
+    named = wheel(",".join(name for name, is_used in extras.items() if is_used))
+    browser = " and Chromium" if config.devices.kind == "web" else ""
+    return f"With `pip install '{named}'`{browser} (`make wheel` builds this file in a clone of distrl, which has all extras)"
 
 
 _USE = """\
-With {needs}, where FOLDER is this folder:
 
 ```
 distrl watch FOLDER{model} --gif episode.gif

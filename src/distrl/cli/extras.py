@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from distrl.errors import UsageError
+from distrl.installing import install
 
 if TYPE_CHECKING:
     from distrl.config.schema import Config
@@ -59,9 +60,7 @@ def need_dataset_packages() -> None:
 def missing_package(name: str) -> UsageError:
     """The error for a package that is not installed, with the extra that brings it."""
     extra = EXTRA_OF[name]
-    return UsageError(
-        f"{name} is not installed", expected=f"distrl with its extra [{extra}]", fix=f"pip install 'distrl[{extra}]'"
-    )
+    return UsageError(f"{name} is not installed", expected=f"distrl with its extra [{extra}]", fix=install(extra))
 
 
 def _need(*packages: str) -> None:

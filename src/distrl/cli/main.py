@@ -25,6 +25,7 @@ import logging
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -67,6 +68,8 @@ OUTPUTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """All control characters but line feed and tab, and those that turn the direction of text."""
 DOTTED = re.compile(r"--([A-Za-z_][\w-]*(?:\.[\w-]+)+)(?:=(.*))?", re.DOTALL)
+ASSIGNED = re.compile(r"((?:[A-Za-z_][\w-]*\.)+[\w-]+)=(.+)", re.DOTALL)
+"""A setting as other programs take one, which here is a flag."""
 SHORT = {"--seed": "run.seed"}
 
 
@@ -219,7 +222,8 @@ def dispatch(argv: list[str]) -> int:
         return 0
     name, rest = argv[0], argv[1:]
     if name not in VERBS:
-        raise UsageError(f"distrl has no verb {name!r}", expected=closest(name, VERBS), fix="distrl --help")
+        fix = f"distrl train --resume {shlex.join(rest) or 'RUN'}" if name == "resume" else "distrl --help"
+        raise UsageError(f"distrl has no verb {name!r}", expected=closest(name, VERBS), fix=fix)
     module = import_module(f"distrl.cli.{name}")
     takes_config: bool = getattr(module, "TAKES_CONFIG", False)
     return _run(cast(Verb, module), name, rest, takes_config=takes_config)
@@ -239,6 +243,11 @@ def _run(verb: Verb, name: str, rest: list[str], *, takes_config: bool) -> int:
     for word in rest:
         if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
             raise UsageError(f"{word[:-3]} needs a value", fix=f"{parser.prog} --help")
+        if takes_config and (given := ASSIGNED.fullmatch(word)) and not os.path.exists(word):
+            key, value = given.groups()
+            raise UsageError(
+                f"{word[:200]} is no flag", expected="--section.key value", fix=f"--{key} {shlex.quote(value)}"
+            )
     try:
         args = parser.parse_args(rest)
     except SystemExit as stop:

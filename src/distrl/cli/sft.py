@@ -40,7 +40,9 @@ LONGEST_REASON = 200
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, help="a run folder to go on with, or a TOML file for a new run")
+    parser.add_argument(
+        "run", type=Path, help="a run folder to go on with; for a new run a TOML file, or a ready run by its name"
+    )
     parser.add_argument(
         "--data", type=Path, action="append", required=True, metavar="RUN", help="a run whose successful episodes to learn from; may be repeated"
     )  # fmt: skip
@@ -112,12 +114,12 @@ def _tell(result: dict[str, Any], damaged: list[str], skipped: SkippedEpisodes, 
 def _open(args: argparse.Namespace) -> tuple[RunFolder | None, Config]:
     """The run to go on with, None for a new one, and its settings: nothing is written yet."""
     from distrl.cli.train import check_model, check_settings
-    from distrl.config.load import load_config, no_such_file
+    from distrl.config.load import find_ready, load_config, no_such_file
     from distrl.runtime.placement import check_devices
     from distrl.runtime.run_folder import open_run
     from distrl.runtime.run_sizes import refuse_pruned
 
-    if not args.run.exists():
+    if not find_ready(args.run).exists():
         raise no_such_file(args.run, otherwise="name a run folder to go on with")
     folder = open_run(args.run) if args.run.is_dir() else None
     if folder is not None:

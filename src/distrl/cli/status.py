@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -102,6 +103,19 @@ def _print(folder: RunFolder, status: RunStatus) -> None:
         *status.troubles,
     ):
         out.print(printable(line))
+    for line in _next(folder, status):
+        out.print(printable(line), soft_wrap=True)  # a command to copy
+
+
+def _next(folder: RunFolder, status: RunStatus) -> list[str]:
+    """How a run goes on that has not come to its end, where it can."""
+    from distrl.cli.trust import trust_for
+    from distrl.runtime.run_sizes import pruned_parts
+
+    if status.phase == "stopped" and status.roles and not pruned_parts(folder):
+        with suppress(DistrlError, OSError):
+            return [f"next: distrl train --resume {shlex.quote(str(folder.path))}{trust_for(folder.config())}"]
+    return []
 
 
 def _of_before(folder: RunFolder) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from distrl.cli.extras import need_cluster_packages, need_model_packages, need_training_packages
 from distrl.cli.trust import add_trust_flag, trust_for
 from distrl.errors import ConfigError, DistrlError, RoleCrashed, UsageError
+from distrl.installing import install
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
@@ -32,7 +33,15 @@ ASKS_TO_FINISH = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, help="a TOML file; without one, the defaults")
+    from distrl.config.load import ready_runs
+
+    names = ", ".join(sorted(ready_runs()))
+    parser.add_argument(
+        "config",
+        nargs="?",
+        type=Path,
+        help=f"a TOML file, or a ready run by its name ({names}); without it, the defaults",
+    )
     parser.add_argument(
         "--resume",
         type=Path,
@@ -53,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     from distrl.telemetry.sinks import forwarding
 
     folder, config = _open(args)
-    _say(f"run folder {folder.path}", *placement_notices(config))
+    resumed = [] if args.resume is None else [_resuming(folder, config)]
+    _say(f"run folder {folder.path}", *resumed, *placement_notices(config))
     with (
         _dashboard(folder, wanted=not args.no_view) as address,
         forwarding(config.telemetry, folder.metrics) as forward,
@@ -75,6 +85,15 @@ def run(args: argparse.Namespace) -> int:
     if summary.cut_off:
         raise incomplete(summary, folder)
     return 0
+
+
+def _resuming(folder: RunFolder, config: Config) -> str:
+    """In which settings this session differs from the last one."""
+    from distrl.cli.main import printable
+    from distrl.runtime.resume import changes
+
+    found = [f"{one.key} = {one.now} (was {one.was})" for one in changes(folder.session_config(), config)]
+    return printable(f"resuming; {', '.join(found) or 'no setting differs'}")
 
 
 def write_report_of(folder: RunFolder) -> None:
@@ -99,7 +118,7 @@ def _dashboard(folder: RunFolder, *, wanted: bool) -> Iterator[str]:
 
     if not wanted or find_spec("starlette") is None or find_spec("uvicorn") is None:
         if wanted:
-            _say("no dashboard: pip install 'distrl[view]' brings it, --no-view leaves it")
+            _say(f"no dashboard: {install('view')} brings it, --no-view leaves it out")
         yield ""
         return
     from distrl.dashboard.server import beside

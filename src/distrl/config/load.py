@@ -256,9 +256,13 @@ def find_ready(path: Path) -> Path:
     """`path`, or the ready run of that name where there is no such file: `first-run` works in any folder."""
     if path.exists() or path.parent not in (Path(), READY) or path.suffix not in ("", ".toml"):
         return path
+    return ready_runs().get(path.stem, path)
+
+
+def ready_runs() -> dict[str, Path]:
+    """The ready runs by name: those of a clone, or of a wheel."""
     package = Path(__file__).parents[1]
-    folders = (package / READY, package.parents[1] / READY)  # of a wheel, of a clone
-    return next((file for folder in folders if (file := folder / f"{path.stem}.toml").is_file()), path)
+    return {file.stem: file for folder in (package.parents[1], package) for file in (folder / READY).glob("*.toml")}
 
 
 def no_such_file(path: Path, *, otherwise: str) -> ConfigError:
@@ -266,10 +270,11 @@ def no_such_file(path: Path, *, otherwise: str) -> ConfigError:
     folders = dict.fromkeys((path.parent, READY))
     near = [file for folder in folders for file in folder.glob("*.toml") if file.name != "pyproject.toml"]
     meant = next((file for file in near if file.stem == path.stem), None)
+    known = {*ready_runs(), *(str(file) for file in near if file.stem not in ready_runs())}
     return ConfigError(
         f"no file {path}",
-        expected=closest(str(path), map(str, near)) if near else "",
-        fix=f"{f'name {meant}' if meant else 'check the path'}, or {otherwise}",
+        expected=closest(str(path), known),
+        fix=f"{f'name {meant}' if meant else 'check the path, or name a ready run of these'}, or {otherwise}",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 from distrl.config.groups import num_workers
 from distrl.config.kinds import MOST_SECONDS
@@ -35,6 +36,23 @@ def pictures_read(config: Config) -> int:
     return 1 + (policy.vlm.history_pictures if policy.kind == "vlm" else 0)
 
 
+def download(model: str) -> str:
+    """How a model with this id on a hub becomes a folder that a run can use."""
+    folder = f"models/{model.rpartition('/')[2]}"
+    return f"hf download {model} --local-dir {folder}, then --policy.vlm.path {folder}"
+
+
+def is_hub_id(path: str) -> bool:
+    """Whether what was given as a model's folder is rather its id on a hub, such as Qwen/Qwen2.5-VL-3B-Instruct."""
+    owner = re.fullmatch(r"([A-Za-z0-9][\w.-]*)/[\w.-]+", path)
+    return owner is not None and owner[1] != "models" and not Path(owner[1]).exists()
+
+
+def _hub_id(config: Config) -> str:
+    path = config.policy.vlm.path if config.policy.kind == "vlm" else ""
+    return path if is_hub_id(path) else ""
+
+
 def check(config: Config) -> Config:
     """`config` as it is; `ConfigError` with the fix where two settings do not go together."""
     if reads_screenshots(config) and not config.rollout.keep_screenshots:
@@ -42,7 +60,8 @@ def check(config: Config) -> Config:
             f"policy.kind = {config.policy.kind} learns from screenshots, and rollout.keep_screenshots is off",
             expected="pictures in the store, for the learner to read",
             fix="--rollout.keep_screenshots true"
-            + (", or --policy.vlm.pictures false" if config.policy.kind == "vlm" else ""),
+            + (", or --policy.vlm.pictures false" if config.policy.kind == "vlm" else "")
+            + (f"; and {download(model)}" if (model := _hub_id(config)) else ""),
         )
     if config.policy.kind == "vlm" and config.policy.vlm.history_pictures and config.warm_start.samples:
         raise ConfigError(

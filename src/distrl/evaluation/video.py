@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrl.errors import UsageError
 from distrl.evaluation.film import frames_of
+from distrl.installing import install
 
 if TYPE_CHECKING:
     from distrl.evaluation.stored_playback import Playback
@@ -27,7 +28,7 @@ def need_video_package() -> None:
         raise UsageError(
             "an MP4 needs the package av, which is not installed",
             expected="distrl with its extra [video]",
-            fix="pip install 'distrl[video]', or a file that ends in .gif",
+            fix=f"{install('video')}; or a file that ends in .gif",
         )
 
 

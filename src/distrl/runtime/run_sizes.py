@@ -82,7 +82,9 @@ def newest_run(root: Path) -> Path:
     """The newest run; `StoreError` where there is none."""
     found = runs_in(root)
     if not found:
-        raise StoreError(f"{root} holds no run", expected="a run folder in it", fix="distrl train, or name the run")
+        raise StoreError(
+            f"{root.absolute()} holds no run", expected="a run folder in it", fix="distrl train, or name the run"
+        )
     return found[0]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from distrl.config.judging import MiniWobConfig
 from distrl.errors import TaskError, closest
+from distrl.installing import install
 from distrl.tasks.base import check_index
 from distrl.types import RewardCheck, Split, Task, WebSetup
 
@@ -86,7 +87,7 @@ def all_pages() -> list[str]:
     if spec is None or spec.origin is None:
         raise TaskError(
             "the package miniwob is not installed", expected="distrl with its extra [miniwob]",
-            fix="pip install --no-deps miniwob==1.1.0 (its pages are all that is used), or pip install 'distrl[miniwob]'",
+            fix=f"pip install --no-deps miniwob==1.1.0 (its pages are all that is used), or {install('miniwob')}",
         )  # fmt: skip
     return sorted(path.stem for path in (Path(spec.origin).parent / "html" / "miniwob").glob("*.html"))
 

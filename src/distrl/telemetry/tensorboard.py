@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from distrl.errors import UsageError
+from distrl.installing import install
 from distrl.telemetry.sinks import SinkContext
 
 FLUSH_S = 10
@@ -35,7 +36,7 @@ class TensorBoardSink:
             raise UsageError(
                 "telemetry.sinks = tensorboard needs the package tensorboard, which is not installed",
                 expected="distrl with its extra [tensorboard]",
-                fix="pip install 'distrl[tensorboard]'",
+                fix=install("tensorboard"),
             )
 
     def write(self, role: str, metrics: Mapping[str, float], *, time_s: float, elapsed_s: float) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distrl.errors import UsageError
+from distrl.installing import install
 from distrl.telemetry.sinks import SinkContext
 
 PROJECT = "distrl"
@@ -130,5 +131,5 @@ def _need(package: str) -> None:
         raise UsageError(
             f"telemetry.sinks = {package} needs the package {package}, which is not installed",
             expected=f"distrl with its extra [{package}]",
-            fix=f"pip install 'distrl[{package}]'",
+            fix=install(package),
         )

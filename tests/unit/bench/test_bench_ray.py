@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+pytest.importorskip("ray", reason="needs the extra [ray]")
 
 from distrl.bench.system import ray_faults
 from distrl.bench.system.ray_faults import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+pytest.importorskip("ray", reason="needs the extra [ray]")
 
 from distrl.bench.base import num_cores
 from distrl.bench.system.scale import Entry, Sample, cpu_rate, summarise

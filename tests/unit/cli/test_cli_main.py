@@ -25,6 +25,7 @@ from distrl.runtime.run_folder import create_run
 from distrl.runtime.session import Session
 from distrl.runtime.summary import summarise
 from distrl.transport.base import BudgetUsed
+from support.pages import ROOT
 from support.summaries import a_summary
 
 HEAVY = ("torch", "numpy", "PIL", "gymnasium", "rich")
@@ -49,6 +50,19 @@ def test_a_run_whose_end_is_missing_something_exits_with_4_and_says_how_to_go_on
     assert main(["train", "--run.root", str(tmp_path), "--json"]) == 0
 
 
+def test_a_resumed_run_says_in_which_settings_it_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path), "run.minutes": "3"}), now=datetime(2026, 5, 4))
+    monkeypatch.setattr(train, "_stop_politely", lambda session: None)  # Ctrl-C stays that of the tests
+    monkeypatch.setattr(Session, "train", lambda self: a_summary())
+    resume = ["train", "--resume", str(run.path), "--no-view"]
+    assert main([*resume, "--policy.pointer.width", "64"]) == 0
+    assert "resuming; no setting differs\n" in capsys.readouterr().err
+    assert main([*resume, "--run.minutes", "4", "--rollout.workers", "1"]) == 0
+    assert "resuming; run.minutes = 4.0 (was 3.0), rollout.workers = 1 (was 2)\n" in capsys.readouterr().err
+
+
 def test_help_is_fast_and_imports_nothing_heavy() -> None:
     code = f"""
 import sys
@@ -66,6 +80,13 @@ def cpu_of_children_s() -> float:
     """The processor time of all processes that this one has started and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+def test_the_help_of_a_training_names_the_ready_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    names = ", ".join(sorted(file.stem for file in (ROOT / "configs").glob("*.toml")))
+    assert "".join(names.split()) in "".join(shown.split())
 
 
 def test_importing_the_package_is_light() -> None:
@@ -93,6 +114,9 @@ def test_no_verb_shows_the_overview_and_counts_as_wrong_usage(capsys: pytest.Cap
     ("argv", "said"),
     [
         (["trian"], "train"),
+        (["resume", "runs/a b"], "try: distrl train --resume 'runs/a b'"),
+        (["train", "run.minutes=2"], "try: --run.minutes 2"),
+        (["config", "show", "ppo", "run.name=a b"], "try: --run.name 'a b'"),
         (["config", "shw"], "show"),
         (["config", "show", "--jsn"], "one of --json"),
         (["config", "show", "--sed", "3"], "one of --seed"),

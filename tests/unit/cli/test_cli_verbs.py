@@ -100,7 +100,7 @@ def test_doctor_says_what_a_language_model_would_need_and_does_not_fail_over_it(
     checks = last_json(capsys)["checks"]
     assert isinstance(checks, list)
     (seen,) = (check["seen"] for check in checks if check["name"] == "vlm packages")
-    assert seen.startswith("no no_such_package: needed for policy.kind = vlm alone; pip install")
+    assert seen.startswith("no no_such_package: needed for policy.kind = vlm alone; ")
     monkeypatch.setattr(doctor, "VLM_PACKAGES", ("msgspec",))
     assert doctor._vlm_packages() == f"msgspec {msgspec.__version__}"
 

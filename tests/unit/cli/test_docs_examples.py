@@ -28,8 +28,8 @@ def run(code: str) -> dict[str, Any]:
     return names
 
 
-def test_the_template_of_the_tasks_page_is_solved_by_its_oracle() -> None:
-    (code,) = blocks("docs/tasks.md", "python")
+def test_the_templates_of_the_tasks_page_are_solved_by_their_oracle() -> None:
+    code = "\n".join(blocks("docs/tasks.md", "python"))
     suite = SimSuite("docs", run(code)["templates"], sizes={"train": 6, "tune": 0, "test": 6})
     assert all(play_oracle(task).verdict.success for split in ("train", "test") for task in tasks_of(suite, split))
 

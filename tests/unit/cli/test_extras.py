@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime
@@ -11,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from distrl.config.load import load_config
+from distrl.installing import install
 from distrl.runtime.run_folder import create_run
+from support.pages import ROOT
+
+PIP = ".venv/bin/pip" if Path(sys.prefix) == ROOT / ".venv" else "pip"
+COMMAND = f"cd {ROOT} && {PIP} install -c constraints.txt -e '.[{{}}]'"
+"""How an extra is installed in a clone by somebody who is elsewhere."""
 
 HIDES = """
 import sys
@@ -56,7 +63,7 @@ def test_without_torch_the_extra_is_named_at_once(verb: str, tmp_path: Path) -> 
     }[verb]
     said = refused(command, without(tmp_path, "torch"), tmp_path)
     assert "torch is not installed" in said
-    assert "try: pip install 'distrl[train]'" in said
+    assert f"try: {COMMAND.format('train')}" in said
     assert not (tmp_path / "new").exists()
 
 
@@ -90,7 +97,7 @@ def test_without_torch_the_extra_is_named_from_python_too_and_nothing_is_made(ca
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("torch is not installed")
-    assert "try: pip install 'distrl[train]'" in done.stdout
+    assert f"try: {COMMAND.format('train')}" in done.stdout
     assert not (tmp_path / "new").exists()
     assert sorted(run.rglob("*")) == before
 
@@ -102,7 +109,7 @@ def test_a_language_model_without_transformers_is_refused_before_anything_is_wri
         (model / name).write_text("{}")
     flags = ["--policy.kind", "vlm", "--policy.vlm.path", str(model), "--policy.vlm.pictures", "false"]
     said = refused(["train", *flags, "--run.root", "new"], without(tmp_path, "transformers"), tmp_path)
-    assert "try: pip install 'distrl[vlm]'" in said
+    assert f"try: {COMMAND.format('vlm')}" in said
     assert not (tmp_path / "new").exists()
 
 
@@ -111,3 +118,22 @@ def test_other_verbs_do_without_torch(tmp_path: Path) -> None:
     for command in (["config", "show"], ["tasks", "show", "sim-start/test/0"]):
         done = subprocess.run([sys.executable, "-m", "distrl", *command], capture_output=True, env=env, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_an_extra_comes_from_the_clone_or_from_the_wheel_that_was_built_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert install("train,vlm") == f"{PIP} install -c constraints.txt -e '.[train,vlm]'"
+    assert install("ray", clone=tmp_path).startswith("pip install 'distrl-0.1.0-py3-none-any.whl[ray]'")
+
+
+def test_nothing_has_a_reader_install_distrl_from_an_index_where_it_is_not() -> None:
+    files = [
+        *ROOT.glob("*.md"),
+        *(file for folder in ("docs", "src", "examples", "configs") for file in (ROOT / folder).rglob("*.*")),
+    ]
+    texts = {
+        file: file.read_text(encoding="utf-8") for file in files if file.suffix in (".md", ".py", ".toml", ".ipynb")
+    }
+    assert [str(file) for file, text in texts.items() if re.search(r"pip install [^\n`]*\bdistrl\[", text)] == []

@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 from distrl.cli.main import main, printable
+from distrl.telemetry.heartbeat import HeartbeatWriter
+from distrl.transport.files import FileHeartbeats
+from support.summaries import a_summary
 from support.trained import small_run, store_episodes
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202e"
@@ -113,3 +116,25 @@ def test_settings_that_are_no_regular_file_or_too_large_are_refused(
     Path("large.toml").write_bytes(b"#" * (2**20 + 1))
     assert main(["train", name]) == 2
     assert "try: name a TOML file" in capsys.readouterr().err
+
+
+def test_status_of_a_stopped_run_says_how_it_goes_on_and_of_a_finished_one_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run(tmp_path)
+    assert main(["status", str(run.path)]) == 0
+    assert "next:" not in capsys.readouterr().out, "no role has ever run: it may only hold episodes"
+    HeartbeatWriter(FileHeartbeats(run.heartbeats).beat, "learner", interval_s=0.0)
+    assert main(["status", str(run.path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: distrl train --resume {run.path}"
+    run.summary.write_bytes(msgspec.json.encode(a_summary()))
+    assert main(["status", str(run.path)]) == 0
+    assert "next:" not in capsys.readouterr().out
+
+
+def test_where_there_is_no_run_the_whole_path_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["status"]) == 2
+    assert f"{tmp_path / 'runs'} holds no run" in capsys.readouterr().err

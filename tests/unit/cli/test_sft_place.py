@@ -24,3 +24,11 @@ def test_a_run_that_is_not_there_is_refused_without_talk_of_defaults(
     said = capsys.readouterr().err
     assert "name a run folder to go on with" in said
     assert "leave it out" not in said
+
+
+def test_a_ready_run_is_taken_by_its_name_in_any_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sft", "first-run", "--data", "nowhere"]) == 2
+    assert "nowhere is no run folder" in capsys.readouterr().err

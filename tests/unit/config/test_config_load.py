@@ -168,7 +168,10 @@ def test_a_ready_run_is_offered_to_who_gives_its_name_alone(tmp_path: Path, monk
     (tmp_path / "configs" / "mine.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     assert f"try: name {Path('configs/mine.toml')}, or leave it out for the defaults" in refusal(Path("mine"))
-    assert "try: check the path, or leave it out" in refusal(Path("nope.toml"))
+    said = refusal(Path("nope.toml"))
+    assert "try: check the path, or name a ready run of these, or leave it out" in said
+    assert all(name in said for name in ("first-run", "cluster", "miniwob", "ppo", str(Path("configs/mine.toml"))))
+    assert "expected: one of first-run, " in refusal(Path("frst-run"))
 
 
 @pytest.mark.parametrize("name", ["ppo", "ppo.toml", "configs/ppo.toml", "configs/ppo"])

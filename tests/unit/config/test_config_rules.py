@@ -36,6 +36,12 @@ def test_a_model_that_looks_needs_pictures_too_unless_it_reads_elements_alone() 
     with pytest.raises(ConfigError, match="keep_screenshots is off") as caught:
         load_config(None, {"policy.kind": "vlm"})
     assert caught.value.fix == "--rollout.keep_screenshots true, or --policy.vlm.pictures false"
+    with pytest.raises(ConfigError, match="keep_screenshots is off") as caught:
+        load_config(None, {"policy.kind": "vlm", "policy.vlm.path": "Qwen/Qwen2.5-VL-3B-Instruct"})
+    assert caught.value.fix.endswith(
+        "; and hf download Qwen/Qwen2.5-VL-3B-Instruct --local-dir models/Qwen2.5-VL-3B-Instruct, "
+        "then --policy.vlm.path models/Qwen2.5-VL-3B-Instruct"
+    )
     load_config(None, {"policy.kind": "vlm", "policy.vlm.pictures": "false"})
 
 

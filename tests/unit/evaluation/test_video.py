@@ -43,7 +43,7 @@ def pictured(run: Path) -> Trajectory:
 
 
 def decoded(content: bytes) -> tuple[list[np.ndarray], float]:
-    av = pytest.importorskip("av", reason="PyAV is not installed: pip install 'distrl[video]'")
+    av = pytest.importorskip("av", reason="PyAV is not installed: the extra [video]")
     with av.open(BytesIO(content)) as film:
         (stream,) = film.streams.video
         assert stream.codec_context.name == "h264"
@@ -52,7 +52,7 @@ def decoded(content: bytes) -> tuple[list[np.ndarray], float]:
 
 
 def test_a_film_has_the_frames_of_the_gif_for_as_long(tmp_path: Path) -> None:
-    pytest.importorskip("av", reason="PyAV is not installed: pip install 'distrl[video]'")
+    pytest.importorskip("av", reason="PyAV is not installed: the extra [video]")
     playback = Playback(trajectory=make_trajectory(num_steps=3), screens=tuple(screen(number) for number in range(4)))
     pictures, times_ms = frames_of(playback)
     frames, seconds = decoded(make_mp4(playback))
@@ -74,7 +74,7 @@ def test_a_stored_episode_is_exported_as_a_film(
     again = distrl.record([pictured(run.path)], run__root=str(tmp_path / "runs"), run__name="pictured")
     FrameStore(again.path / "experience").put_all(screen(number) for number in range(4))
     if suffix == "mp4":
-        pytest.importorskip("av", reason="PyAV is not installed: pip install 'distrl[video]'")
+        pytest.importorskip("av", reason="PyAV is not installed: the extra [video]")
     for found, id, said in ((run, "drawn", "drawn from its elements"), (again, "filmed", "3 steps")):
         out = tmp_path / "new" / f"{id}.{suffix}"
         assert main(["export", str(found.path), str(out), "--film", id]) == 0
@@ -104,7 +104,7 @@ def test_what_cannot_be_filmed_is_told(
     assert "nothing" in capsys.readouterr().err
     monkeypatch.setattr(video, "find_spec", lambda name: None)
     assert main(["export", str(run.path), str(tmp_path / "a.mp4"), "--film", "drawn"]) == 2
-    assert "distrl[video]" in capsys.readouterr().err
+    assert "'.[video]'" in capsys.readouterr().err
     with pytest.raises(UsageError, match="video"):
         make_mp4(Playback(trajectory=make_trajectory(), screens=()))
     assert not list(tmp_path.glob("a.*"))

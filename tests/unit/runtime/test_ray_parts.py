@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+pytest.importorskip("ray", reason="needs the extra [ray]")
 
 from distrl.config.load import load_config
 from distrl.errors import ConfigError, StoreError

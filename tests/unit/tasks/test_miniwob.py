@@ -53,7 +53,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(miniwob, "find_spec", lambda name: None)
     with pytest.raises(TaskError, match="not installed") as error:
         MiniWobSuite()
-    assert "distrl[miniwob]" in str(error.value)
+    assert "'.[miniwob]'" in str(error.value)
 
 
 def test_the_ready_configuration_trains_on_twenty_tasks_or_more() -> None:

@@ -242,7 +242,7 @@ def test_a_sink_that_cannot_work_is_told_before_a_run_begins(
     assert "one of tensorboard" in capsys.readouterr().err
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     assert main(["train", *flags, "tensorboard"]) == 2
-    assert "pip install 'distrl[tensorboard]'" in capsys.readouterr().err
+    assert "'.[tensorboard]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -272,7 +272,7 @@ def test_a_metric_stands_under_its_role() -> None:
 
 
 def test_wandb_reads_what_was_written_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb", reason="the package wandb is not installed: pip install 'distrl[wandb]'")
+    pytest.importorskip("wandb", reason="the package wandb is not installed: the extra [wandb]")
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     run = tmp_path / "20260101-000000-a run"
@@ -321,7 +321,7 @@ def wandb_rows(content: bytes) -> tuple[list[dict[str, float]], dict[str, object
 
 
 def test_trackio_reads_what_was_written(tmp_path: Path) -> None:
-    pytest.importorskip("trackio", reason="the package trackio is not installed: pip install 'distrl[trackio]'")
+    pytest.importorskip("trackio", reason="the package trackio is not installed: the extra [trackio]")
     run, kept = tmp_path / "20260101-000000-mine", tmp_path / "trackio"
     run.mkdir()
     script = (
@@ -350,5 +350,5 @@ def test_trackio_reads_what_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_a_tracker_that_is_not_installed_is_told_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda package: None)
-    with pytest.raises(UsageError, match=rf"distrl\[{name}\]"):
+    with pytest.raises(UsageError, match=rf"\.\[{name}\]"):
         check_sinks(TelemetryConfig(sinks=(name,)))

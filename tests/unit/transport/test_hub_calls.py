@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-pytest.importorskip("ray", reason="pip install 'distrl[ray]'")
+pytest.importorskip("ray", reason="needs the extra [ray]")
 
 from distrl.errors import StoreError
 from distrl.transport.files import FileLayout

@@ -36,6 +36,7 @@ from distrl.dashboard.run_list import OpenRun
 from distrl.devices.web.chromium import chromium_version
 from distrl.errors import UsageError
 from distrl.experience.store import IndexRow
+from distrl.installing import install
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.types import Bounds, Observation, Tap, UiElement
 
@@ -389,7 +390,7 @@ def _said_address(process: subprocess.Popen[str]) -> str:
         if line.startswith("dashboard  "):
             Thread(target=process.stderr.read, daemon=True).start()  # or it would wait for a reader
             return line.split()[1].rstrip("/")
-    raise UsageError("the training has not said where its dashboard is", fix="pip install 'distrl[view]'")
+    raise UsageError("the training has not said where its dashboard is", fix=install("view"))
 
 
 def _started_run(root: Path) -> distrl.Run:

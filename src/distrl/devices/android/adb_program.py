@@ -12,7 +12,7 @@ from distrl.errors import DeviceError, LossCause
 PROGRAM = "adb"
 START_SERVER_S = 20.0
 INSTALL = (
-    "install Android's platform-tools (Debian and Ubuntu: apt install adb; or pip install 'distrl[android]'), "
+    "install Android's platform-tools (Debian and Ubuntu: apt install adb), or distrl's extra [android], "
     "or give its path as devices.android.adb"
 )
 

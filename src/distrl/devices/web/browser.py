@@ -20,6 +20,7 @@ from distrl.devices.web.cdp import Connection, Params
 from distrl.devices.web.chromium import DEAD_PROXY, END_S, Chromium
 from distrl.devices.web.sites import FolderSite
 from distrl.errors import DeviceError, DeviceLost
+from distrl.installing import install
 
 SITES = {"miniwob": ("miniwob", "html", "miniwob")}
 """Sites that a phone can be sent to by name: package, folder in it, and the extra of distrl that brings it."""
@@ -99,7 +100,7 @@ class Browser:
             if spec is None or spec.origin is None:
                 raise DeviceError(
                     f"the package {package} is not installed", expected=f"distrl with its extra [{extra}]",
-                    fix=f"pip install 'distrl[{extra}]'",
+                    fix=install(extra),
                 )  # fmt: skip
             self._sites[name] = FolderSite(Path(spec.origin).parent / folder)
         return await self._sites[name].start()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from distrl.config.schema import AutoUIConfig
 from distrl.errors import ConfigError
+from distrl.installing import install
 from distrl.policies.autoui.network import AutoUINetwork
 from distrl.policies.autoui.vision import Vision
 from distrl.policies.vlm.folder import check_model_folder
@@ -113,7 +114,7 @@ def _refuse_without_packages() -> None:
         raise ConfigError(
             "policy.kind = autoui needs transformers",
             expected="distrl with its extra for language models",
-            fix='pip install -c constraints.txt -e ".[train,vlm]"',
+            fix=install("train,vlm"),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from distrl.config.rules import download, is_hub_id
 from distrl.errors import ConfigError
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -17,7 +18,7 @@ VLM_FIX = (
 
 def check_folder(path: str) -> Path:
     """The folder of a language model, once its files look right."""
-    return check_model_folder(path, "policy.vlm.path", fix=VLM_FIX)
+    return check_model_folder(path, "policy.vlm.path", fix=download(path) if is_hub_id(path) else VLM_FIX)
 
 
 def check_model_folder(path: str, key: str, *, fix: str = "docs/autoui.md says where to get it") -> Path:

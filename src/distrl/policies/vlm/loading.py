@@ -19,6 +19,7 @@ from torch import nn
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
+from distrl.installing import install
 from distrl.policies.vlm.folder import check_folder
 
 
@@ -69,7 +70,7 @@ def _refuse_without_packages() -> None:
         raise ConfigError(
             f"policy.kind = vlm needs {' and '.join(missing)}",
             expected="distrl with its extra for language models",
-            fix='pip install -c constraints.txt -e ".[train,vlm]"',
+            fix=install("train,vlm"),
         )
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import msgspec
 import ray
@@ -35,6 +37,7 @@ GIB = 2**30
 LOCAL_STORE_BYTES = GIB // 4
 """Of the object store of a cluster that a run starts for itself."""
 
+log = logging.getLogger(__name__)
 Resources = dict[str, float]
 
 
@@ -85,9 +88,11 @@ def connect(config: Config) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     runtime = config.runtime
     if runtime.address == "local":
+        log.warning("starting Ray on this machine")
         _start(config)
         return
     address = _address(runtime)
+    log.warning("looking for a place on the cluster at %s", address)
 
     def join() -> None:
         if address != "auto":
@@ -95,11 +100,23 @@ def connect(config: Config) -> None:
         ray.init(address=address, namespace="distrl", log_to_driver=False, logging_level=logging.ERROR)
 
     try:
-        error = in_thread(join, name="join").exception(timeout=JOIN_S)
+        with _same_sigterm():
+            error = in_thread(join, name="join").exception(timeout=JOIN_S)
     except TimeoutError:
         raise _no_cluster(runtime.address, f"nothing there answered as a Ray cluster within {JOIN_S:g} s") from None
     if error is not None:
         raise _refusal(runtime.address, error) from error
+
+
+@contextmanager
+def _same_sigterm() -> Iterator[None]:
+    """SIGTERM does afterwards what it did before: joined in a thread, Ray answers it with the stack of its own code."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and current_thread() is main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _show_token(address: str) -> None:
@@ -168,8 +185,8 @@ def _no_cluster(address: str, why: str) -> ConfigError:
     return ConfigError(
         f"no Ray cluster at runtime.address = {address}: {why}",
         expected="a cluster that this machine belongs to",
-        fix="`ray start --head` here, `ray start --address HOST:6379` on the other machines, then the same command "
-        "again; or --runtime.address local",
+        fix="`ray get-auth-token --generate` and `ray start --head --port 6379` here, then the same command again, once other machines have "
+        "the token and have joined (docs/cluster.md); or --runtime.address local",
     )
 
 
@@ -205,7 +222,7 @@ def check_cluster(config: Config) -> None:
     workers, few = worker_names(config), config.runtime.min_workers
     # Actors that decide join as nodes do, and one has to be there.
     deciding = inference_names(config)[: 1 if few else None]
-    required = ("learner", *deciding, *(workers[:few] if few else workers))
+    required, told = ("learner", *deciding, *(workers[:few] if few else workers)), False
     while True:
         nodes = living_nodes()
         missing = without_place(needs_of(config, required, gpus=num_gpus()), nodes)
@@ -213,6 +230,9 @@ def check_cluster(config: Config) -> None:
             return
         if time.monotonic() - started_s >= PLACE_S:
             raise refuse(missing, nodes, config.runtime)
+        if not told:
+            told = True
+            log.warning("waiting up to %g s for a place for %s", PLACE_S, _names(missing))
         time.sleep(LOOK_S)
 
 
@@ -259,15 +279,18 @@ def without_place(needs: list[Needs], nodes: list[Node]) -> list[Needs]:
 
 def refuse(missing: list[Needs], nodes: list[Node], runtime: RuntimeConfig) -> ConfigError:
     """The error of a run for which the cluster is too small: which roles, what they need, and what is there."""
-    names = ", ".join(need.role for need in missing[:8]) + (", …" if len(missing) > 8 else "")
     wanted = "; ".join(dict.fromkeys(str(need) for need in missing))
     there = "; ".join(f"{node.host}: {describe(_told(node.free, runtime))} free" for node in nodes[:8])
     return ConfigError(
-        f"the cluster has no place for {len(missing)} of the run's roles ({names}): each needs {wanted} on one node",
+        f"the cluster has no place for {len(missing)} of the run's roles ({_names(missing)}): each needs {wanted} on one node",
         expected=f"nodes with that much to spare; there are {len(nodes)}: {there}",
         fix=f"add nodes{_declaring(runtime)}, --rollout.workers for fewer workers, --runtime.worker_cpus 0.5 for smaller "
         "ones, or --runtime.min_workers 1 to begin with those that find a place",
     )
+
+
+def _names(missing: list[Needs]) -> str:
+    return ", ".join(need.role for need in missing[:8]) + (", …" if len(missing) > 8 else "")
 
 
 def _declaring(runtime: RuntimeConfig) -> str:

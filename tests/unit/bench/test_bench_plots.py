@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_plots_without_matplotlib_are_refused_before_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     require_matplotlib()
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"distrl\[bench\]"):
+    with pytest.raises(UsageError, match=r"the extra `bench`"):
         require_matplotlib()
 
 

@@ -17,7 +17,7 @@ failed = echo "== setting up .venv failed at $(1) of 3. Try: $(2)" >&2; exit 1
 
 help:
 	@echo "make train   train on simulated phones (ARGS='--seed 1 ...' are passed on)"
-	@echo "make test    check, unit tests, integration and end-to-end tests: about nine minutes on two cores"
+	@echo "make test    check, unit tests, integration and end-to-end tests: about ten minutes on two cores"
 	@echo "make long    the tests that make test leaves out: whole runs of minutes, which continuous integration makes too"
 	@echo "make system  Chromium for the tests of Chromium phones, where it is missing and can be installed"
 	@echo "make check   format, lint (Dockerfiles too), types and the import law"

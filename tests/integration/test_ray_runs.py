@@ -121,6 +121,7 @@ def test_roles_and_a_node_are_killed_and_nodes_join_and_nothing_is_lost(
     assert not any(held(run.lock(role)) for role in ("learner", "worker-0", "worker-1", "worker-2", "evaluator"))
 
 
+@pytest.mark.long
 def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     cluster: Any, tmp_path: Path, begun: list[Training]
 ) -> None:

@@ -77,7 +77,9 @@ async def verdict(device: Device, task: Task, claim: Finish) -> Verdict:
     return await judge_attempt(AutoJudge(), Attempt(task=task, end=end, ending=Ending.FINISHED), deadline_s=60)
 
 
-@pytest.mark.parametrize("app", ["budget", "mail", "wiki"])
+@pytest.mark.parametrize(
+    "app", [pytest.param("budget", marks=pytest.mark.long), "mail", pytest.param("wiki", marks=pytest.mark.long)]
+)
 def test_every_template_fails_when_nothing_is_done_and_succeeds_when_it_is_played(app: str) -> None:
     templates = [name for name in TEMPLATES if name.startswith(f"{app}.")]
     assert set(HANDS) == set(TEMPLATES)

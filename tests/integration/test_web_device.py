@@ -568,7 +568,8 @@ def test_a_page_that_is_a_phone_is_driven_by_its_own_functions(tmp_path: Path) -
         assert await device.tab.evaluate("__SIM__.getState().apps.settings.name + log.length", str) == "4"
 
         bare = site.write("bare.html", "<p>no phone</p>")
+        site.settings = WebConfig(allow=site.settings.allow, load_s=3.0)
         with pytest.raises(DeviceLost, match="has no __SIM_INPUT__"):
-            await device.start(WebSetup(url=bare, page="phone"))
+            await site.phone().start(WebSetup(url=bare, page="phone"))
 
     run(work, tmp_path)

@@ -101,7 +101,9 @@ def test_an_episode_has_the_pages_own_instruction_reward_and_end() -> None:
 def test_browsers_that_are_killed_cost_no_episode_and_leave_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # profiles of other browsers of this machine are not counted
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path)
+    )  # profiles of other browsers of this machine are not counted
     found = asyncio.run(measure(12, 4))
     assert (found.episodes, found.finished, found.lost, found.kills) == (12, 12, 0, 3)
     assert found.browsers in (3, 4)  # the last kill may come after the last episode

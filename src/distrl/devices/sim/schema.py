@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from functools import lru_cache
 
 from distrl.devices.sim.apps import APPS, SCREENS
-from distrl.devices.sim.state import Tables
+from distrl.devices.sim.state import Record, Tables
 from distrl.devices.sim.world import content
 from distrl.errors import TaskError, closest
 from distrl.types import Value
@@ -74,6 +75,21 @@ def check_field(table: str, field: str) -> None:
             expected=closest(field, fields),
             fix=WHERE,
         )
+
+
+def no_such_field(table: str, field: str, record: Record) -> TaskError:
+    """The error of a record that was asked for a field which it has not, though others of its table may have it."""
+    known = ", ".join(sorted(record)) or "no fields"
+    if field in schema().get(table, {}):
+        return TaskError(
+            f"a record of {table} has no {field!r}, which others have", expected=known, fix=f'record.get("{field}")'
+        )
+    near = difflib.get_close_matches(field, record, n=1)
+    return TaskError(
+        f"{table} has no field {field!r}",
+        expected=known,
+        fix=f'record["{near[0] if near else min(record, default=field)}"]',
+    )
 
 
 def check_fields(table: str, values: dict[str, Value]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from distrl.devices.sim.app import Seeder
 from distrl.devices.sim.names import draw_number
-from distrl.devices.sim.schema import check_app, check_field, check_fields, check_screen, check_table
+from distrl.devices.sim.schema import check_app, check_field, check_fields, check_screen, check_table, no_such_field
 from distrl.devices.sim.state import Record, Tables
 from distrl.devices.sim.world import content
 from distrl.errors import TaskError, raised_as
@@ -61,10 +61,11 @@ class Draft:
     def row(self, table: str, fits: Callable[[Record], bool] = lambda record: True) -> tuple[str, Record]:
         """Some record that the phone holds, with its id."""
         check_table(table)
-        found = [(id, record) for id, record in self.tables.get(table, {}).items() if fits(record)]
+        found = [(id, record) for id, record in self.tables.get(table, {}).items() if _fits(fits, record, table)]
         if not found:
             raise NoInstance(f"this phone has no fitting record in {table}")
-        return self.random.choice(found)
+        id, record = self.random.choice(found)
+        return id, _Row(record, table)
 
     # what the task is
 
@@ -145,6 +146,26 @@ class Draft:
             solution=SimRoute(moves=route),
             max_steps=2 * len(route) + 6,
         )
+
+
+class _Row(dict[str, Value]):
+    """A record that says which fields there are when it is asked for another."""
+
+    def __init__(self, record: Record, table: str) -> None:
+        super().__init__(record)
+        self._table = table
+
+    def __missing__(self, field: str) -> Value:
+        raise no_such_field(self._table, field, self)
+
+
+def _fits(fits: Callable[[Record], bool], record: Record, table: str) -> bool:
+    try:
+        return fits(record)
+    except KeyError as error:
+        if error.args and error.args[0] in record:  # of something else that the condition looked into
+            raise
+        raise no_such_field(table, str(error.args[0] if error.args else ""), record) from error
 
 
 class NoInstance(Exception):

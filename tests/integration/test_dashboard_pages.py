@@ -20,7 +20,7 @@ from distrl.telemetry.events import EventLog
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from distrl.transport.files import FileHeartbeats
-from distrl.types import Bounds, Observation, Tap, UiElement
+from distrl.types import Bounds, Ending, Observation, Tap, UiElement
 from support.browser import Browser, Page, browser
 from support.dashboards import Dashboard, dashboard, odd_numbers, write_hostile_run
 from support.trajectories import make_trajectory
@@ -127,6 +127,28 @@ def test_the_list_says_in_words_how_an_episode_ended(page: Page, shown: Dashboar
     page.until(
         "[...document.querySelectorAll('a.row .why')].every(why => why.innerText.startsWith('the device was lost'))"
     )
+
+
+def test_episodes_that_the_end_of_the_run_cut_off_are_no_failures(chromium: Browser, tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 40)
+    with ExperienceStore(run.experience) as store:
+        failed = next(one for row in store.after(0, 40) if (one := store.read(row.id)).verdict.outcome == "failure")
+        cut = msgspec.structs.replace(failed, id="cut", ending=Ending.TIME_LIMIT, wall_s=2.0)
+        store.add(cut)
+    page = chromium.page()
+    with dashboard(tmp_path) as shown:
+        open_page(page, shown, run, "/episodes?outcome=failure")
+        page.until("document.querySelectorAll('a.row').length > 3")
+        page.until("!/still reading/.test(document.querySelector('.head').innerText)")
+        chips = "[...document.querySelectorAll('a.row .chip')].map(chip => chip.innerText)"
+        assert set(page.run(chips)) == {"failure"}
+        page.run(
+            "(() => { const s = [...document.querySelectorAll('select')].find(e => [...e.options].some(o => o.text === 'cut off')); s.value = 'cut_off'; s.dispatchEvent(new Event('change')); })()"
+        )
+        page.until(f"{chips}.join() === 'cut off'")
+        page.click("a.row")
+        page.until("/cut off/.test(document.querySelector('.verdict .chip')?.innerText)")
+        assert page.errors == []
 
 
 def test_an_episode_is_read_with_the_keyboard_and_each_step_has_its_address(

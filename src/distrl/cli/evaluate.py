@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, help="a run folder, one of its checkpoints, or an export")
+    add_source(parser)
     parser.add_argument("--suite", help="which tasks; without it, those that the run was trained on")
     parser.add_argument(
         "--episodes",
@@ -35,6 +35,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_model_flags(parser)
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object on the last line")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """The argument that says what plays."""
+    told = "a run folder, one of its checkpoints, or an export; without it, the newest run in --root"
+    parser.add_argument("run", nargs="?", type=Path, help=told)
+    parser.add_argument("--root", type=Path, default=Path("runs"), help="folder that holds the runs (default: runs)")
+
+
+def source_of(args: argparse.Namespace) -> Path:
+    """What was named, or the newest run, of which it is said which that is."""
+    from distrl.runtime.run_sizes import newest_run
+
+    if args.run is not None:
+        return Path(args.run)
+    newest = newest_run(args.root)
+    _notice(printable(f"newest run: {newest}"))
+    return newest
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +75,7 @@ def _evaluate(args: argparse.Namespace) -> Report:
     from distrl.runtime.source import TaskChoice, find_source
 
     choice = TaskChoice(suite=args.suite, split=args.split, max_oracle_steps=args.max_oracle_steps)
-    source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
+    source = find_source(source_of(args), choice, model=args.model, trust_code=args.trust_code)
     need_model_packages(source.config)
     from distrl.runtime.factory import prepare_torch
     from distrl.runtime.playing import evaluate_source

@@ -396,7 +396,7 @@ def _try_in_browser(task: Task, id: str, args: argparse.Namespace) -> int:
     if moved:
         print(f"distrl: {moved}", file=sys.stderr)
     attempts = Attempts(RUNS)
-    attempt = attempts.take(task, msgspec.structs.replace(config, devices=devices))
+    attempt = attempts.take(msgspec.structs.replace(task, id=id), msgspec.structs.replace(config, devices=devices))
 
     def ready(address: Address) -> None:
         url = f"{address.url}try/{attempt.id}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from functools import partial
 from math import exp
@@ -24,6 +25,8 @@ SEEN = 6
 """Texts of a screen that are printed."""
 SUFFIX = {"gif": ".gif", "mp4": ".mp4", "strip": ".png"}
 """Of the files that are written: any other file that is named by mistake stays as it is."""
+TASK = re.compile(r"((.+/)?(train|tune|test)/)?\d+")
+"""What names a task and, where nothing is there, no folder."""
 MOST_EPISODES = 1000
 """Of one command: each leaves a film."""
 
@@ -55,10 +58,10 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    from distrl.cli.evaluate import add_model_flags
+    from distrl.cli.evaluate import add_model_flags, add_source
     from distrl.cli.main import real_number, whole_number
 
-    parser.add_argument("run", type=Path, help="a run folder, one of its checkpoints, or an export")
+    add_source(parser)
     parser.add_argument("task", nargs="?", help="such as sim-start/test/3, or its number; without it, a held-out one")
     parser.add_argument("--suite", help="which tasks; without it, those that the run was trained on")
     parser.add_argument("--split", choices=("test", "tune", "train"), default="test", help="default: test")
@@ -77,13 +80,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from distrl.cli.evaluate import source_of
     from distrl.cli.main import print_json
     from distrl.runtime.source import TaskChoice, find_source
 
+    if args.run is not None and args.task is None and TASK.fullmatch(str(args.run)) and not args.run.exists():
+        args.run, args.task = None, str(args.run)
     _check(args)
+    place = source_of(args)
     suite = _suite_of(args.task) if args.suite is None else args.suite
     choice = TaskChoice(suite=suite, split=args.split)
-    source = find_source(args.run, choice, model=args.model, trust_code=args.trust_code)
+    source = find_source(place, choice, model=args.model, trust_code=args.trust_code)
     outputs = _outputs(source, args)
     tasks = _tasks(source, args)
     from distrl.runtime.factory import prepare_torch

@@ -15,16 +15,19 @@ from typing import Literal
 
 import msgspec
 
-from distrl import Run
+from distrl import Config, Run
+from distrl.tasks.base import shown_id
 from distrl.types import Ending, Outcome, Trajectory
 
 ROWS_AT_ONCE = 5000
 DETAILS_AT_ONCE = 50
 MOST_DETAILS = 200_000
 """Episodes whose files are read to be searched; of older ones the index alone is known."""
-LONGEST_TEXT = 400
+LONGEST_TEXT, MOST_SIDE_EFFECTS = 400, 8
 CUT_OFF = "cut_off"
-"""How an episode ended that was under way when its session ended: no limit of the run was reached."""
+"""How an episode ended that was under way when its session ended: no limit was reached, so that it neither succeeded nor failed."""
+SHORTEST_SIM_LIMIT_S, SHORTEST_LIMIT_S = 30.0, 300.0
+"""The least of the time limits that simulated phones and other devices have of their own (`TimeScales.episode_s`)."""
 
 Kind = Literal["", "played", "hindsight", "demonstration"]
 
@@ -40,6 +43,8 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: float
     invalid: int
     """Steps that the device refused."""
+    side_effects: tuple[str, ...] = ()
+    """What changed without being asked for."""
 
 
 class Entry(msgspec.Struct, kw_only=True, gc=False):
@@ -70,7 +75,7 @@ class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     suite: str = ""
     template: str = ""
     task: str = ""
-    outcome: Literal["", "success", "failure", "unknown"] = ""
+    outcome: Literal["", "success", "failure", "unknown", "cut_off"] = ""
     device: str = ""
     worker: str = ""
     ending: str = ""
@@ -90,7 +95,7 @@ class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     @property
     def needs_details(self) -> bool:
         """Whether episode files have to be read to answer."""
-        return bool(self.text or self.device or self.outcome in ("failure", "unknown"))
+        return bool(self.text or self.device or self.outcome in ("failure", "unknown", CUT_OFF))
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,16 +155,17 @@ class Catalogue:
         self._by_id: dict[str, Entry] = {}
         self._unread: list[Entry] = []
         """Oldest first: the newest is read next."""
-        self._limit_s: float | None = None
+        self._known: tuple[float, str] | None = None
 
     def refresh(self) -> None:
         """Take in what was stored since."""
-        limit_s = self._time_limit_s()
+        limit_s, found_as = self._settings()
         while rows := self._run.index(after=self.entries[-1].seq if self.entries else 0, limit=ROWS_AT_ONCE):
             for row in rows:
                 staleness = max(0, self._versions.at(row.created_s) - row.version)
+                task = shown_id(row.task, found_as)
                 entry = Entry(
-                    seq=row.seq, id=row.id, task=row.task, suite=intern(suite_of(row.task)), template=intern(row.template),
+                    seq=row.seq, id=row.id, task=task, suite=intern(suite_of(task)), template=intern(row.template),
                     version=row.version, staleness=staleness, steps=row.steps, success=row.success, source=row.source,
                     ending=intern(ending_of(row.ending, row.wall_s, limit_s)), wall_s=row.wall_s, worker=intern(row.worker), created_s=row.created_s,
                 )  # fmt: skip
@@ -169,11 +175,12 @@ class Catalogue:
                 self.num_played += entry.source == "played"
             del self._unread[: max(0, len(self._unread) - MOST_DETAILS)]
 
-    def _time_limit_s(self) -> float:
-        """The run's `rollout.episode_budget_s`; 0: none."""
-        if self._limit_s is None:
-            self._limit_s = self._run.config.rollout.episode_budget_s
-        return self._limit_s
+    def _settings(self) -> tuple[float, str]:
+        """The time limit of the run's episodes, and the name that its suite is found by."""
+        if self._known is None:
+            config = self._run.config
+            self._known = time_limit_s(config), config.tasks.suite
+        return self._known
 
     def entry(self, id: str) -> Entry | None:
         """The episode of this id; None where the index has none."""
@@ -198,7 +205,11 @@ class Catalogue:
         if not missing:
             return
         for entry, trajectory in zip(missing, self._run.episodes_of(entry.id for entry in missing), strict=True):
-            entry.detail = detail_of(trajectory) if trajectory is not None else None
+            if trajectory is None:
+                continue
+            entry.detail = detail_of(trajectory)
+            if trajectory.task.max_s:  # which stands in the file alone
+                entry.ending = ending_of(trajectory.ending, trajectory.wall_s, trajectory.task.max_s)
 
     def find(self, wanted: EpisodeFilter, *, budget_s: float) -> Found:
         """The newest that fit."""
@@ -238,9 +249,15 @@ def suite_of(task: str) -> str:
     return task.partition("/")[0] if "/" in task else ""
 
 
+def time_limit_s(config: Config) -> float:
+    """How long an episode of this run could last at least before it was out of time, unless its task says otherwise."""
+    own_s = SHORTEST_SIM_LIMIT_S if config.devices.kind == "sim" else SHORTEST_LIMIT_S
+    return config.rollout.episode_budget_s or own_s
+
+
 def ending_of(ending: Ending, wall_s: float, limit_s: float) -> str:
-    """How an episode ended, with those apart that the end of their session cut off."""
-    return CUT_OFF if ending is Ending.TIME_LIMIT and (not limit_s or wall_s < limit_s) else ending.value
+    """How an episode ended, with those apart that the end of their session cut off: before their time limit."""
+    return CUT_OFF if ending is Ending.TIME_LIMIT and wall_s < limit_s else ending.value
 
 
 def detail_of(trajectory: Trajectory) -> Detail:
@@ -253,6 +270,7 @@ def detail_of(trajectory: Trajectory) -> Detail:
         progress=trajectory.verdict.progress,
         priority=trajectory.priority,
         invalid=sum(not step.valid for step in trajectory.steps),
+        side_effects=tuple(effect[:LONGEST_TEXT] for effect in trajectory.verdict.side_effects[:MOST_SIDE_EFFECTS]),
     )
 
 
@@ -280,6 +298,8 @@ def fits(entry: Entry, wanted: EpisodeFilter, words: Sequence[str]) -> bool:
 def _outcome(entry: Entry) -> str:
     if entry.success:
         return "success"
+    if entry.ending == CUT_OFF:
+        return CUT_OFF
     return entry.detail.outcome if entry.detail is not None else ""
 
 

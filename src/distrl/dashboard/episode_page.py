@@ -10,6 +10,7 @@ import msgspec
 from distrl import Config, Run
 from distrl.dashboard.catalogue import Entry
 from distrl.dashboard.teleoperation import can_be_taken
+from distrl.tasks.base import shown_id
 from distrl.types import Action, Ending, LongPress, Observation, Step, Tap, Trajectory, UiElement, Verdict
 
 USUAL_GAMMA = USUAL_LAMBDA = 0.95
@@ -100,7 +101,7 @@ def show(run: Run, entry: Entry, neighbours: tuple[str, str], newest_at_arrival:
     claim, left = trajectory.end.claim, trajectory.end.device
     return ShownEpisode(
         id=trajectory.id,
-        task=trajectory.task.id,
+        task=shown_id(trajectory.task.id, config.tasks.suite),
         template=trajectory.task.template,
         instruction=trajectory.task.instruction,
         source=trajectory.source,

@@ -10,6 +10,7 @@ import msgspec
 
 from distrl import Run
 from distrl.dashboard.pace import Paced
+from distrl.tasks.base import shown_id
 from distrl.telemetry.live import DeviceView
 from distrl.types import UiElement
 
@@ -51,7 +52,7 @@ class FleetView:
     """The devices of one run, with the newest picture of each; its owner lets one thread at a time in."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._run, self._suite = run, ""
         self._pictures: dict[str, tuple[str, bytes]] = {}
         self._began_s: dict[str, float] = {}
         self._now = Paced(self.read, fresh_s=FRESH_S)
@@ -62,6 +63,7 @@ class FleetView:
 
     def read(self) -> tuple[float, list[Tile]]:
         """The same, read now."""
+        self._suite = self._suite or self._run.config.tasks.suite
         found, heard_s = list[Tile](), 0.0
         for views in self._run.devices():
             heard_s = max(heard_s, views.time_s)
@@ -94,7 +96,7 @@ class FleetView:
             state=view.state,
             waiting=view.waiting,
             losses=view.losses,
-            task=view.task,
+            task=shown_id(view.task, self._suite),
             template=view.template,
             instruction=view.instruction,
             step=min(view.step, view.max_steps) if view.max_steps else view.step,

@@ -33,6 +33,11 @@ EXAMPLES, MOST_STEPS, MOST_CAUSES = 3, 8, 15
 PICTURE_BYTES = 400_000
 """A larger screenshot is drawn as boxes, so that the file stays small enough to send."""
 READ_S = 30.0
+SIDE_EFFECT = "changed what nobody asked for"
+"""How the reason of a judge begins who found side effects."""
+CHANGE = re.compile(r"(?P<table>[\w-]+(?:\.[\w-]+)*)/(?P<id>[^. ]*).*? (?P<verb>was made|is gone|changed)")
+VERBS = {"is gone": "deleted", "was made": "added", "changed": "changed"}
+WEIGHTS = tuple(VERBS.values())
 CHARTS = ("success", "evaluations", "throughput", "loss", "entropy", "staleness", "waits", "busy")
 
 
@@ -140,13 +145,34 @@ def _unit(chart: Chart) -> str:
 def cause_of(entry: Entry) -> str:
     """What went wrong, without the names that differ from one episode to the next."""
     detail = entry.detail
-    reason = (
-        re.sub(r"[\"'“][^\"'”]{1,80}[\"'”]|(?<=[a-z])\d+", "…", detail.reason).replace(" (…)", "")
-        if detail is not None and detail.reason
-        else ""
-    )
+    reason = "" if detail is None else _without_names(detail.reason)
+    if detail is not None and detail.side_effects and detail.reason.startswith(SIDE_EFFECT):
+        # An episode counts once: by what weighs most.
+        reason = f"{SIDE_EFFECT}: {min(map(kind_of_change, detail.side_effects), key=_weight)}"
     ended = "" if entry.ending in ("finished", "environment") else entry.ending.replace("_", " ")
     return ": ".join(part for part in (ended, reason) if part) or "no reason was given"
+
+
+def _without_names(text: str) -> str:
+    return re.sub(r"[\"'“][^\"'”]{1,80}[\"'”]|(?<=[a-z])\d+", "…", text).replace(" (…)", "")
+
+
+def kind_of_change(side_effect: str) -> str:
+    """A side effect without the record that it befell: "contacts: person deleted" for each person.
+
+    A setting has a name for an id, and keeps it; records are numbered.
+    """
+    found = CHANGE.fullmatch(side_effect)
+    if found is None:
+        return _without_names(side_effect)
+    app, dot, noun = found["table"].rpartition(".")
+    what = found["id"] if found["id"].isalpha() and found["id"].islower() else noun
+    return f"{app}{': ' if dot else ''}{what} {VERBS[found['verb']]}"
+
+
+def _weight(kind: str) -> tuple[int, str]:
+    verb = kind.rpartition(" ")[2]
+    return WEIGHTS.index(verb) if verb in WEIGHTS else len(WEIGHTS), kind
 
 
 def _failures(played: Sequence[Entry]) -> str:

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 import distrl
-from distrl.dashboard.catalogue import CUT_OFF, Catalogue, VersionTimes, ending_of
+from distrl.dashboard.catalogue import CUT_OFF, Catalogue, VersionTimes, ending_of, time_limit_s
 from distrl.dashboard.fleet import FleetView
 from distrl.dashboard.pace import Paced
 from distrl.dashboard.series import MetricCurves
@@ -214,7 +214,7 @@ def _describe(path: Path) -> RunCard:
 
 def success_curve(run: distrl.Run, *, windows: int = 24) -> list[tuple[float, float]]:
     """Success in training over time, in windows of equally many episodes: seconds since the first, and the share."""
-    limit_s, found = run.config.rollout.episode_budget_s, []
+    limit_s, found = time_limit_s(run.config), []
     rows = [
         row for row in _rows(run) if row.source == "played" and ending_of(row.ending, row.wall_s, limit_s) != CUT_OFF
     ]

@@ -26,6 +26,7 @@ from distrl.experience.frames import FrameCache, FrameStore
 from distrl.experience.store import ExperienceStore
 from distrl.rollout.stepping import EventLoopThread, SteppedEpisode
 from distrl.runtime.run_folder import RunFolder, create_run
+from distrl.tasks.base import shown_id
 from distrl.tasks.judges import find_judge
 from distrl.types import (
     Action,
@@ -128,7 +129,7 @@ class Attempt:
         task = self._episode.task
         return Shown(
             id=self.id,
-            task=task.id,
+            task=shown_id(task.id, self.config.tasks.suite),
             template=task.template,
             instruction=task.instruction,
             device=self._device.name,

@@ -127,6 +127,15 @@ def id_under(task: Task, found_as: str) -> str:
     return f"{found_as}/{task.id.removeprefix(f'{task.suite}/')}"
 
 
+def shown_id(id: str, found_as: str) -> str:
+    """The id of a stored task as every verb takes it: a suite of one's own is found by its name in the settings, such as an import path.
+
+    The suite itself is not made, since what a run names may be code. Other ids, such as those of demonstrations of one's own, stay.
+    """
+    own = found_as not in plugins.BUILT_IN["suites"] and "/" in id
+    return f"{found_as}/{id.partition('/')[2]}" if own else id
+
+
 def check_index(suite: Suite, split: Split, index: int, found_as: str = "") -> None:
     """`TaskError` where a split has no task of this number."""
     size = suite.size(split)

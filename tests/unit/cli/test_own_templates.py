@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import distrl
 from distrl.cli.main import main
 from distrl.cli.watch import _suite_of
+from distrl.dashboard.catalogue import EpisodeFilter
+from distrl.dashboard.episode_page import show
+from distrl.dashboard.run_list import OpenRun
 from distrl.errors import TaskError
+from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.source import TaskChoice, choose_task, find_source
+from distrl.tasks.base import suite
+from distrl.telemetry.live import DeviceView, DeviceViews, FileScreens
 from support.trained import small_run
+from support.trajectories import make_trajectory
 
 GOOD = """
 from distrl.devices.sim.apps.settings import CHOICES, PREFS
@@ -74,6 +82,15 @@ def sounds(_settings: None) -> SimSuite:
     return SimSuite("sounds", templates, sizes={"train": 6, "tune": 1, "test": 2})
 """
 UNSEEN = ASKED.replace('t.want_answer(str(t.tables[PREFS]["ringtone"]["choice"]))', 't.want_answer("42 elephants")')
+DRAWN = ASKED.replace(
+    "    ask, which", '    _, person = t.row("contacts.person", lambda record: record["job"] != "")\n    ask, which'
+)
+DRAWN_LATER = ASKED.replace(
+    "    ask, which", '    _, person = t.row("contacts.person")\n    person["compny"]\n    ask, which'
+)
+DRAWN_OF_SOME = ASKED.replace(
+    "    ask, which", '    t.row("settings.pref", lambda record: record["choice"] == "Off")\n    ask, which'
+)
 COUNTED = UNSEEN.replace('"42 elephants"', '"42 elephants", shown=False')
 TRAIN = ("train", "--run.minutes", "0.1", "--tasks.suite")
 
@@ -146,6 +163,52 @@ def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name
         choose_task(source.config, "sound/test/1")
     assert caught.value.expected == f"{path}/test/0 and the like"
     assert caught.value.fix == f"distrl tasks list --suite {path}"
+
+
+@pytest.mark.parametrize("module", [GOOD], indirect=True)
+def test_the_dashboard_names_a_task_of_an_own_suite_as_the_command_line_does(
+    module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"{module}:sounds"
+    task = suite(path).task("train", 3)
+    run = distrl.record(
+        [replace(make_trajectory("played"), task=task)], run__root=str(tmp_path / "runs"), tasks__suite=path
+    )
+    heartbeats = RunFolder(run.path).heartbeats
+    heartbeats.mkdir()
+    view = DeviceView(device="d", role="worker-0", state="playing", task=task.id)
+    FileScreens(heartbeats, "worker-0").show(DeviceViews(time_s=1.0, devices=(view,)))
+    opened = OpenRun(run.path)
+    opened.refresh()
+    (entry,) = opened.catalogue.find(EpisodeFilter(task=f"{path}/train/00003"), budget_s=60.0).entries
+    (tile,) = opened.fleet.tiles()[1]
+    shown = show(opened.run, entry, ("", ""), 0)
+    assert {entry.task, tile.task, shown.task} == {f"{path}/train/00003"}
+    assert opened.catalogue.choices().suites == {path: 1}
+    assert main(["tasks", "show", shown.task]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == shown.task
+
+
+@pytest.mark.parametrize(
+    ("module", "seen", "expected", "fix"),
+    [
+        (DRAWN, "contacts.person has no field 'job', in ", "company, email, favourite, name, phone", 'record["'),
+        (DRAWN_LATER, "contacts.person has no field 'compny', in ", "company, email, favourite, name, phone", 'record["company"]'),
+        (DRAWN_OF_SOME, "a record of settings.pref has no 'choice', which others have, in ", "on", 'record.get("choice")'),
+    ],
+    indirect=["module"],
+    ids=["in the condition", "in the record", "of some records"],
+)  # fmt: skip
+def test_a_field_that_a_record_has_not_is_answered_with_those_that_it_has(
+    module: str, seen: str, expected: str, fix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tasks", "list", "--suite", f"{module}:sounds"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    line = next(n for n, text in enumerate((tmp_path / f"{module}.py").read_text().splitlines(), 1) if "t.row(" in text)
+    line += "compny" in seen
+    assert told[0] == f"distrl: template ringtone of sounds: {seen}{tmp_path / module}.py:{line}"
+    assert told[1] == f"expected: {expected}"
+    assert told[2].startswith(f"try: {fix}")
 
 
 @pytest.mark.parametrize(

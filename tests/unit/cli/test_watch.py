@@ -48,6 +48,28 @@ def keep_denormals() -> Iterator[None]:
     torch.set_flush_denormal(False)
 
 
+@pytest.mark.parametrize("task", [[], ["sim-start/test/3"], ["test/3"], ["3"]])
+def test_without_a_run_the_newest_one_plays_and_is_named(
+    task: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newest = small_run(tmp_path / "runs"), small_run(tmp_path / "runs")
+    older.path.rename(older.path.with_name("20250101-000000-sim"))
+    assert main(["watch", *task, "--root", str(tmp_path / "runs"), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert f"newest run: {newest.path}" in shown.err
+    told = json.loads(shown.out.splitlines()[-1])
+    assert told["run"] == newest.name
+    if task:
+        assert told["episodes"][0]["task"] == "sim-start/test/00003"
+    assert (newest.path / "watch.gif").exists()
+
+
+def test_without_any_run_the_next_command_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("watch", "evaluate", "trace"):
+        assert main([verb, "--root", str(tmp_path)]) == 2
+        assert "holds no run" in capsys.readouterr().err
+
+
 def test_an_episode_is_told_filmed_and_laid_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = small_run(tmp_path / "runs")
     strip = tmp_path / "strip.png"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import distrl
 from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
-from distrl.dashboard.catalogue import CUT_OFF, Catalogue, EpisodeFilter, VersionTimes, ending_of
+from distrl.config.load import load_config
+from distrl.dashboard.catalogue import CUT_OFF, Catalogue, EpisodeFilter, VersionTimes, ending_of, time_limit_s
 from distrl.dashboard.run_list import OpenRun, RunList, success_curve
 from distrl.errors import StoreError
 from distrl.experience.store import ExperienceStore
-from distrl.types import Ending
+from distrl.types import Ending, SettingValue, Verdict
 
 FOREVER_S = 60.0
 COUNT = 240
@@ -160,10 +163,48 @@ def test_an_open_run_takes_in_metrics_and_episodes(path: Path) -> None:
 
 
 def test_what_the_end_of_a_session_cut_off_is_no_time_limit() -> None:
-    assert ending_of(Ending.TIME_LIMIT, 4.0, 0.0) == CUT_OFF
     assert ending_of(Ending.TIME_LIMIT, 4.0, 60.0) == CUT_OFF
     assert ending_of(Ending.TIME_LIMIT, 60.0, 60.0) == "time_limit"
     assert ending_of(Ending.STEP_LIMIT, 4.0, 60.0) == "step_limit"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit_s"),
+    [
+        ({}, 30.0),
+        ({"rollout.episode_budget_s": "12"}, 12.0),
+        ({"devices.kind": "android"}, 300.0),
+    ],
+)
+def test_without_a_limit_in_the_settings_devices_have_limits_of_their_own(
+    overrides: dict[str, SettingValue], limit_s: float
+) -> None:
+    assert time_limit_s(load_config(None, overrides)) == limit_s
+
+
+def test_episodes_that_were_cut_off_are_an_outcome_of_their_own(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 60)
+    with ExperienceStore(run.experience) as store:
+        failed = next(
+            one for row in store.after(0, 60) if not (one := store.read(row.id)).verdict.success and one.verdict.known
+        )
+        cut = replace(failed, ending=Ending.TIME_LIMIT, wall_s=2.0)
+        store.add(replace(cut, id="cut"))
+        store.add(replace(cut, id="late", wall_s=31.0))
+        store.add(replace(cut, id="late-by-its-task", task=replace(cut.task, max_s=1.5)))
+        store.add(
+            replace(cut, id="unjudged", verdict=Verdict(outcome="unknown", reason="the end of the worker cut it off"))
+        )
+    catalogue = Catalogue(distrl.open_run(run.path), VersionTimes())
+    catalogue.refresh()
+
+    def found(outcome: Literal["success", "failure", "unknown", "cut_off"]) -> set[str]:
+        entries = catalogue.find(EpisodeFilter(outcome=outcome, limit=100), budget_s=FOREVER_S).entries
+        return {entry.id for entry in entries if not entry.id.startswith("episode-")}
+
+    assert found("cut_off") == {"cut", "unjudged"}
+    assert found("failure") == {"late", "late-by-its-task"}
+    assert found("unknown") == found("success") == set()
 
 
 def test_episodes_that_were_cut_off_are_in_no_curve_of_success(tmp_path: Path) -> None:

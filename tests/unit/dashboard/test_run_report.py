@@ -18,7 +18,7 @@ from distrl.cli.compare import differences, facts
 from distrl.cli.main import main
 from distrl.dashboard.catalogue import Detail, Entry
 from distrl.dashboard.drawing import screen_svg
-from distrl.dashboard.report import cause_of, write_report
+from distrl.dashboard.report import cause_of, kind_of_change, write_report
 from distrl.dashboard.trace import trace_of
 from distrl.experience.frames import FrameStore
 from distrl.experience.store import ExperienceStore
@@ -113,15 +113,43 @@ def test_a_report_shows_pictures_that_were_kept(tmp_path: Path) -> None:
 
 
 def test_failures_that_differ_in_names_alone_are_one_cause() -> None:
-    def cause(reason: str) -> str:
+    def cause(reason: str, *effects: str) -> str:
         detail = Detail(
-            instruction="", device="", outcome="failure", reason=reason, progress=0.0, priority=0.0, invalid=0
+            instruction="",
+            device="",
+            outcome="failure",
+            reason=reason,
+            progress=0.0,
+            priority=0.0,
+            invalid=0,
+            side_effects=effects,
         )
         return cause_of(Entry(seq=1, id="a", task="a", suite="a", template="a", version=0, staleness=0, steps=1, success=False, source="played", ending="finished", wall_s=1.0, worker="w", created_s=0.0, detail=detail))  # fmt: skip
 
     gone = [cause(f"changed what nobody asked for: contacts.person/{who} is gone") for who in ("p1 ('Ann Lee')", "p23 ('Bo')", "p4")]  # fmt: skip
     assert gone == ["changed what nobody asked for: contacts.person/p… is gone"] * 3
     assert cause("notes.note 'n2' ('Tea') should be gone") == cause("notes.note 'n17' should be gone")
+    effects = ("notes.note/n7.pinned ('Tea. List') changed", "contacts.person/p1 ('Ann Lee') is gone")
+    assert cause(f"changed what nobody asked for: {', '.join(effects)}", *effects) == (
+        "changed what nobody asked for: contacts: person deleted"
+    )
+    assert cause("missing: the answer '3'", *effects) == "missing: the answer …"
+
+
+@pytest.mark.parametrize(
+    ("side_effect", "kind"),
+    [
+        ("contacts.person/p18 ('Ruth Whitman') is gone", "contacts: person deleted"),
+        ("contacts.call/c1 ('Boris Sidorov') was made", "contacts: call added"),
+        ("notes.item/l1.0 changed", "notes: item changed"),
+        ("notes.note/n7.pinned ('Rental terms') changed", "notes: note changed"),
+        ("settings.pref/camera.on changed", "settings: camera changed"),
+        ("transactions/8f3-a2.amount changed", "transactions changed"),
+        ("the lock screen of 'Ann' is open", "the lock screen of … is open"),
+    ],
+)
+def test_side_effects_are_one_kind_whatever_record_they_befell(side_effect: str, kind: str) -> None:
+    assert kind_of_change(side_effect) == kind
 
 
 # --- trace ------------------------------------------------------------------------------------------------------------

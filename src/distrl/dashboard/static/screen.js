@@ -225,6 +225,9 @@ export function words(action, name = "") {
 
 const ENDED = { finished: "the agent finished", environment: "the device ended it", step_limit: "out of steps", time_limit: "out of time", cut_off: "cut off by the end of the run", device_lost: "the device was lost" };
 
+/** What an episode came to: one that the end of the run cut off neither succeeded nor failed, whatever its judge said. */
+export const outcome_of = (success, ending, judged) => (success ? "success" : ending === "cut_off" ? "cut_off" : judged || "failure");
+
 /** How an episode ended, in a few words. */
 export const ended = (ending) => ENDED[ending] || ending.replace("_", " ");
 

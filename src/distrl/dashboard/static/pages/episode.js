@@ -2,7 +2,7 @@
 
 import { at_most, begin, get, of, page } from "../api.js";
 import { ago, duration, h, link, put, short } from "../dom.js";
-import { draw, ended, fit, frame, light, name_of, words } from "../screen.js";
+import { draw, ended, fit, frame, light, name_of, outcome_of, words } from "../screen.js";
 
 const LOOK_MS = 550, ACT_MS = 650, AGAIN_MS = 4000;
 
@@ -85,7 +85,7 @@ export async function show({ place, go, say_title }) {
     look();
   }
 
-  const verdict = episode.verdict, outcome = verdict.outcome;
+  const verdict = episode.verdict, outcome = outcome_of(verdict.outcome === "success", episode.ending, verdict.outcome);
   const refused = h("p.down.wrap", { role: "alert" });
   const yourself = h("button", { type: "button", onclick: async () => { put(refused); try { await begin(go, { run, episode: episode.id }); } catch (error) { put(refused, error.message); } } }, "Try this task yourself");
   const newer = h("span"), say_newer = () => put(newer, other(episode.newer, "newer", "k"));
@@ -96,7 +96,7 @@ export async function show({ place, go, say_title }) {
     h("div.episode", {},
       h("div.phone", {}, canvas, caption, h("div.player", {}, ticks, slider, h("div.buttons", {}, h("button", { type: "button", "aria-label": "Step back", onclick: () => to(at - 1) }, "‹"), play, h("button", { type: "button", "aria-label": "Step forth", onclick: () => to(at + 1) }, "›"), where))),
       h("div.stack", {},
-        h("section.panel", { "aria-label": "Verdict" }, h("div.verdict", {}, h("div", {}, h(`span.chip.${outcome}`, {}, outcome), h("span.soft", {}, ` ${ended(episode.ending)} after ${steps.length} ${steps.length === 1 ? "step" : "steps"}, ${duration(episode.wall_s)}${verdict.false_completion ? "; it claimed to be done and was not" : ""}`)), h("p.reason", {}, verdict.reason || (outcome === "success" ? "All conditions hold." : "The judge gave no reason.")), verdict.side_effects?.length ? h("p.down.wrap", {}, `changed without being asked: ${verdict.side_effects.join("; ")}`) : null, episode.claim ? h("p.soft.wrap", {}, `the agent said: ${episode.claim}`) : null,
+        h("section.panel", { "aria-label": "Verdict" }, h("div.verdict", {}, h("div", {}, h(`span.chip.${outcome}`, {}, outcome.replace("_", " ")), h("span.soft", {}, ` ${ended(episode.ending)} after ${steps.length} ${steps.length === 1 ? "step" : "steps"}, ${duration(episode.wall_s)}${verdict.false_completion ? "; it claimed to be done and was not" : ""}`)), h("p.reason", {}, verdict.reason || (outcome === "success" ? "All conditions hold." : "The judge gave no reason.")), verdict.side_effects?.length ? h("p.down.wrap", {}, `changed without being asked: ${verdict.side_effects.join("; ")}`) : null, episode.claim ? h("p.soft.wrap", {}, `the agent said: ${episode.claim}`) : null,
           h("details", {}, h("summary", {}, "What had to hold, and what changed on the device"), h("h3", {}, "had to hold"), h("pre.code", {}, episode.check), episode.left ? [h("h3", {}, "was left"), h("pre.code", {}, episode.left)] : null))),
         h("section.panel", { "aria-label": "Chosen among" }, h("header", {}, h("h2", {}, "Chosen among")), choices),
         h("section.panel", {}, h("div.steps", {}, h("div.titles", { "aria-hidden": "true" }, ["", "step", "prob.", "value", "adv.", "reward", "version"].map((name) => h("span", {}, name)))), list),

@@ -2,7 +2,7 @@
 
 import { at_most, get, of, page } from "../api.js";
 import { ago, count, duration, h, link, put } from "../dom.js";
-import { ended } from "../screen.js";
+import { ended, outcome_of } from "../screen.js";
 
 const FIELDS = ["text", "outcome", "template", "suite", "device", "worker", "ending", "source", "version_from", "version_to", "staleness_from", "staleness_to", "steps_from", "steps_to", "task"];
 
@@ -39,7 +39,7 @@ export async function show({ place, go, say_title }) {
       if (error.name !== "AbortError" && turn === latest) put(foot, h("span.down", { role: "alert" }, error.message));
     }
   };
-  const needs_files = () => fields.text.value || fields.device.value || ["failure", "unknown"].includes(fields.outcome.value);
+  const needs_files = () => fields.text.value || fields.device.value || ["failure", "unknown", "cut_off"].includes(fields.outcome.value);
   const paint = (found, more) => {
     const made = found.entries.map((entry) => row(run, entry));
     if (more) rows.append(...made); else put(rows, h("div.columns", { "aria-hidden": "true" }, ["outcome", "task", "device", "steps", "staleness", "version", "time", "stored"].map((name, at) => h(at > 2 ? "span.num" : "span", {}, name))), made);
@@ -72,7 +72,7 @@ export async function show({ place, go, say_title }) {
   const fold = h("button.more", { type: "button", "aria-expanded": "false", onclick: () => unfold() }, "More filters");
   const bar = h("div.filters", { role: "search" },
     field("text", "Search", h("input", { type: "search", value: query.get("text") || "", placeholder: "instruction, reason, device, id", oninput: () => later() }), true),
-    select("outcome", "Outcome", [["success", "success"], ["failure", "failure"], ["unknown", "unknown"]]),
+    select("outcome", "Outcome", [["success", "success"], ["failure", "failure"], ["unknown", "unknown"], ["cut_off", "cut off"]]),
     fold, rest);
   put(rest,
     select("template", "Template", counted(choices.templates)), select("suite", "Suite", counted(choices.suites)), select("device", "Device", counted(choices.devices)), select("worker", "Worker", counted(choices.workers)),
@@ -100,10 +100,10 @@ export async function show({ place, go, say_title }) {
 }
 
 function row(run, entry) {
-  const detail = entry.detail, outcome = entry.success ? "success" : detail?.outcome || "failure";
+  const detail = entry.detail, outcome = outcome_of(entry.success, entry.ending, detail?.outcome);
   const reason = outcome === "success" ? "" : [["finished", "environment"].includes(entry.ending) ? "" : ended(entry.ending), detail?.reason].filter(Boolean).join(", ");
   return link(page(run, `/episodes/${encodeURIComponent(entry.id)}`), { class: "row" },
-    h(`span.chip.${outcome}`, {}, outcome),
+    h(`span.chip.${outcome}`, {}, outcome.replace("_", " ")),
     h("span.say", { title: detail?.instruction || entry.task }, detail?.instruction || entry.task, h("span.why", {}, reason || entry.template, entry.source === "played" ? "" : ` · ${entry.source}`)),
     h("span.say.soft", { title: detail?.device || "" }, detail?.device || entry.worker),
     h("span.num", {}, entry.steps, h("span.unit", {}, entry.steps === 1 ? " step" : " steps")), h("span.num", {}, entry.staleness), h("span.num", {}, `v${entry.version}`), h("span.num", {}, duration(entry.wall_s)), h("span.num", {}, ago(entry.created_s)));

@@ -59,7 +59,7 @@ FIRST = "docs/start.md"
 ANDROID_FILES = ("phones.toml", "emulators.toml")
 """Files that docs/android.md has a reader write for phones of their own."""
 OWN_TASKS = "docs/tasks.md"
-"""The page whose Python is a file `my_tasks.py`, and a template to add to it: its commands are run with both."""
+"""The page whose Python is a file `my_tasks.py`: its commands are run with it."""
 MADE = {"docs/python-api.md": {"episode.gif": b"GIF89a"}}
 """Files that the Python of a page writes, and how they begin."""
 SMALL_POINTER = {
@@ -86,9 +86,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / folder.name).symlink_to(folder)
     (own,) = (block.text for block in blocks("toml") if block.page == FIRST)
     (place / "my.toml").write_text(own, encoding="utf-8")
-    whole, question = (block.text for block in blocks("python") if block.page == OWN_TASKS)
-    head, suite, tail = whole.partition("def suite(")
-    (place / "my_tasks.py").write_text(f"{head}{question}\n\n{suite}{tail}", encoding="utf-8")
+    (whole,) = (block.text for block in blocks("python") if block.page == OWN_TASKS)
+    (place / "my_tasks.py").write_text(whole, encoding="utf-8")
     for name in ANDROID_FILES:
         (place / name).write_text('[devices]\nkind = "android"\n', encoding="utf-8")
     install(EXAMPLES / "own_package", place / "site")

@@ -105,14 +105,17 @@ def _print(report: Report) -> None:
     from rich.table import Table
 
     from distrl.cli.main import console
+    from distrl.evaluation.report import gains_by_seen
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("template", "n", "success", "progress", "steps"):
         table.add_column(name, justify="left" if name == "template" else "right")
-    for row in report.per_task:
+    for row in sorted(report.per_task, key=lambda row: (row.success, -row.n, row.template)):
         table.add_row(row.template, str(row.n), f"{row.success:.0%}", f"{row.progress:.0%}", f"{row.steps:.1f}")
     out = console()
     out.print(table)
+    for part in gains_by_seen(None, report):
+        out.print(f"{part.name}: {part.after:.1%} of {part.n} tasks")
     out.print(
         f"success {report.success:.1%}  [{report.low:.1%}, {report.high:.1%}]  on {report.n} tasks of {report.suite}"
     )

@@ -18,13 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.config.schema import Config
-from distrl.evaluation.report import Rate
+from distrl.evaluation.report import Gain, Rate, Report, gains_by_seen, gains_by_template
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.session import RunSnapshot
 from distrl.telemetry.heartbeat import Heartbeat
 
 LINE_EVERY_S = 10.0
 PAINT_EVERY_S = 0.25
+MOST_TEMPLATES, LONGEST_NAME = 12, 40
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 48
 BESIDE_BARS = 60
@@ -233,6 +234,22 @@ def held_out(roles: list[RoleStatus]) -> str:
 def share(rate: Rate) -> str:
     """A success with its interval in words."""
     return f"{rate.value:.1%}  [{rate.low:.1%}, {rate.high:.1%}] on {rate.n} held-out tasks"
+
+
+def success_by_template(before: Report | None, after: Report, rest: str) -> list[str]:
+    """Lines of at most 80 columns: the templates with the least success first; `rest` says where the others are."""
+    rows = gains_by_template(before, after)
+    shown, all_of = rows[:MOST_TEMPLATES], gains_by_seen(before, after)
+    title = f"success by template, least first{'' if before is None else ' (before → after)'}:"
+    wide = min(LONGEST_NAME, max((len(row.name) for row in (*shown, *all_of)), default=0))
+    more = [f"  … and {len(rows) - len(shown)} more: {rest}"] if len(rows) > len(shown) else []
+    return [title, *(_gain(row, wide) for row in shown), *more, *(_gain(row, wide) for row in all_of)]
+
+
+def _gain(row: Gain, wide: int) -> str:
+    name = row.name if len(row.name) <= wide else f"{row.name[: wide - 1]}…"
+    before = "" if row.before is None else f"{row.before:5.0%} →"
+    return f"  {name:{wide}}  {row.n:5} {'task ' if row.n == 1 else 'tasks'}  {before}{row.after:5.0%}"
 
 
 def after_demonstrations(config: Config) -> str:

@@ -20,7 +20,7 @@ from distrl.installing import install
 
 if TYPE_CHECKING:  # the verb's own imports are made only when it runs
     from distrl.config.schema import Config, RunConfig
-    from distrl.evaluation.report import Rate
+    from distrl.evaluation.report import Rate, Report
     from distrl.runtime.run_folder import RunFolder
     from distrl.runtime.session import RunSnapshot, Session
     from distrl.runtime.summary import Summary
@@ -344,6 +344,7 @@ def _closing(summary: Summary, folder: RunFolder) -> str:
         f"lost episodes {_count(summary.lost_episodes)}, doubled {summary.duplicate_episodes}, "
         f"restarts {summary.restarts}, phones lost and recovered {_count(summary.device_losses)}",
         *_unstored(summary),
+        *_by_template(folder),
         "",
         f"run folder: {folder.path}",
         "next:",
@@ -354,6 +355,21 @@ def _closing(summary: Summary, folder: RunFolder) -> str:
         f"  {command} tasks {look} {summary.suite}/test/0",
     ]
     return "\n".join(lines)
+
+
+def _by_template(folder: RunFolder) -> list[str]:
+    """Where the last evaluation went well and where not; nothing where there is none."""
+    from distrl.cli.progress import success_by_template
+    from distrl.evaluation.report import read_report
+
+    found: dict[str, Report] = {}
+    for name in ("before", "after"):
+        with suppress(DistrlError):  # a damaged one costs no more than its rows
+            found[name] = read_report(folder.evaluations / f"{name}.json")
+    if "after" not in found:
+        return []
+    rest = f"distrl report {shlex.quote(str(folder.path))}"
+    return ["", *success_by_template(found.get("before"), found["after"], rest)]
 
 
 def _unstored(summary: Summary) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from distrl.dashboard.figures import Chart, charts_of
 from distrl.dashboard.run_list import OpenRun
 from distrl.errors import StoreError
 from distrl.evaluation.film import in_words
-from distrl.evaluation.report import Rate
+from distrl.evaluation.report import Rate, Report, gains_by_seen, gains_by_template, read_report
 from distrl.experience.durable import replace, storage_errors
+from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.summary import Summary
 from distrl.types import Trajectory
 
@@ -63,6 +65,7 @@ def report_of(opened: OpenRun) -> str:
         _figures(opened),
         _list("Notices and troubles", [status.cause, *status.notices, *status.troubles]),
         _charts([charts[id] for id in CHARTS if id in charts]),
+        _templates(run),
         _failures(played),
         _episodes(run, "Best episodes", _best(played)),
         _episodes(run, "Worst episodes", _worst(played)),
@@ -137,6 +140,28 @@ def _charts(charts: Sequence[Chart]) -> str:
 def _unit(chart: Chart) -> str:
     """Of the axis upwards; a share has its per cent there."""
     return "" if chart.bounded or not chart.unit else f" <small>{escape(chart.unit)}</small>"
+
+
+# --- templates --------------------------------------------------------------------------------------------------------
+
+
+def _templates(run: Run) -> str:
+    """Success of every template in the last evaluation, beside that before the training."""
+    found: dict[str, Report] = {}
+    for name in ("before", "after"):
+        with suppress(StoreError):
+            found[name] = read_report(RunFolder(run.path).evaluations / f"{name}.json")
+    before, after = found.get("before"), found.get("after")
+    if after is None:
+        return ""
+    rows = [
+        f"<tr><td>{escape(row.name)}</td><td class='num'>{row.n}</td><td class='num'>{'–' if row.before is None else f'{row.before:.0%}'}</td>"
+        f"<td class='num'>{row.after:.0%}</td></tr>"
+        for row in (*gains_by_seen(before, after), *gains_by_template(before, after))
+    ]
+    head = "<tr><th>template</th><th>tasks</th><th>before</th><th>after</th></tr>"
+    table = f"<div class='scroll short' tabindex='0' role='region' aria-label='Success by template'><table>{head}{''.join(rows)}</table></div>"
+    return f"<h2>Success by template</h2><p class='soft'>On held-out tasks, least first.</p>{table}"
 
 
 # --- episodes ---------------------------------------------------------------------------------------------------------
@@ -273,9 +298,9 @@ p{margin:2px 0}.soft,small,figcaption{color:var(--soft)}.figures{display:flex;fl
 svg{display:block;width:100%}svg text{font-size:10px;fill:var(--soft)}h3 small{font-weight:400}@media(max-width:600px){figure svg text{font-size:14px}}.grid{stroke:var(--line)}.line{fill:none;stroke-width:1.7}.band{opacity:.14;stroke:none}
 .line.c0,.legend .c0{stroke:var(--c0);border-color:var(--c0)}.line.c1,.legend .c1{stroke:var(--c1);border-color:var(--c1)}.line.c2,.legend .c2{stroke:var(--c2);border-color:var(--c2)}.line.c3,.legend .c3{stroke:var(--c3);border-color:var(--c3)}
 .band.c0,.dot.c0{fill:var(--c0)}.band.c1,.dot.c1{fill:var(--c1)}.band.c2,.dot.c2{fill:var(--c2)}.band.c3,.dot.c3{fill:var(--c3)}
-table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;white-space:nowrap;color:var(--soft);font-weight:500}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}.num{white-space:nowrap}.scroll{overflow-x:auto}@media(max-width:600px){.scroll table{min-width:640px}}
+table{border-collapse:collapse;width:100%;font-size:13px}th{text-align:left;white-space:nowrap;color:var(--soft);font-weight:500}th,td{padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}.num{white-space:nowrap}.scroll{overflow-x:auto}.short{max-height:420px;overflow-y:auto;max-width:640px}@media(max-width:600px){.scroll table{min-width:640px}}
 article{margin:14px 0 22px}ol{list-style:none;display:flex;gap:14px;overflow-x:auto;margin:8px 0 0;padding:0 0 8px}li{overflow-wrap:anywhere}ol li{flex:0 0 150px;font-size:12px}
 .screen{border:1px solid var(--line);border-radius:6px;background:var(--sunk)}.screen .box{fill:var(--bg);stroke:var(--line)}.screen .word{font-size:6.5px;fill:var(--ink)}.hit{fill:none;stroke:var(--c0);stroke-width:1.5}.touch{fill:none;stroke:var(--touch);stroke-width:2.5}
 pre{background:var(--sunk);border-radius:6px;padding:12px 14px;overflow:auto;max-height:460px;font:12px/1.5 ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}
-@media print{pre{max-height:none}ol{flex-wrap:wrap}}
+@media print{pre,.short{max-height:none}ol{flex-wrap:wrap}}
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from math import sqrt
 from pathlib import Path
 
@@ -33,6 +33,8 @@ class TemplateRow(msgspec.Struct, frozen=True, kw_only=True):
     progress: float
     steps: float
     """Mean length of the episodes."""
+    seen: bool = True
+    """Training has tasks of it too."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +73,8 @@ def wilson(successes: int, n: int) -> Rate:
     return Rate(value=share, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n)
 
 
-def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int) -> Report:
-    """Sum up the episodes of an evaluation."""
+def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int, unseen: Container[str] = ()) -> Report:
+    """Sum up the episodes of an evaluation; `unseen` are the templates that training never has."""
     n = len(trajectories)
     rate = wilson(sum(t.verdict.success for t in trajectories), n)
     steps = [step for t in trajectories for step in t.steps]
@@ -89,8 +91,43 @@ def make_report(trajectories: Sequence[Trajectory], *, suite: str, version: int)
         false_completion=_mean([t.verdict.false_completion for t in trajectories]),
         side_effects=_mean([bool(t.verdict.side_effects) for t in trajectories]),
         invalid_steps=_mean([not step.valid for step in steps]),
-        per_task=_rows(trajectories),
+        per_task=_rows(trajectories, unseen),
     )
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """Success on some of the tasks of an evaluation, and what it was in the one before the training."""
+
+    name: str
+    n: int
+    before: float | None
+    """None: there was no evaluation before, or none of these tasks."""
+    after: float
+
+
+def gains_by_template(before: Report | None, after: Report) -> list[Gain]:
+    """A row per template, that with the least success first."""
+    rows = [_gain(row.template, before, after, {row.template}) for row in after.per_task]
+    return sorted(rows, key=lambda row: (row.after, -row.n, row.name))
+
+
+def gains_by_seen(before: Report | None, after: Report) -> list[Gain]:
+    """A row for the templates that training has and one for the others; empty where all are of one kind."""
+    kinds = {
+        f"all of {name} templates": {row.template for row in after.per_task if row.seen is seen}
+        for name, seen in (("seen", True), ("unseen", False))
+    }
+    return [_gain(name, before, after, templates) for name, templates in kinds.items()] if all(kinds.values()) else []
+
+
+def _gain(name: str, before: Report | None, after: Report, templates: set[str]) -> Gain:
+    was = [row for row in before.per_task if row.template in templates] if before is not None else []
+    now = [row for row in after.per_task if row.template in templates]
+    return Gain(name=name, n=sum(row.n for row in now), before=_share(was) if was else None, after=_share(now))
+
+
+def _share(rows: Sequence[TemplateRow]) -> float:
+    return sum(row.success * row.n for row in rows) / max(1, sum(row.n for row in rows))
 
 
 def read_rate(path: Path) -> Rate | None:
@@ -128,7 +165,7 @@ def parse_report(report: bytes, *, source: str) -> Report:
         ) from error
 
 
-def _rows(trajectories: Sequence[Trajectory]) -> tuple[TemplateRow, ...]:
+def _rows(trajectories: Sequence[Trajectory], unseen: Container[str]) -> tuple[TemplateRow, ...]:
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for trajectory in trajectories:
         groups[trajectory.task.template].append(trajectory)
@@ -139,6 +176,7 @@ def _rows(trajectories: Sequence[Trajectory]) -> tuple[TemplateRow, ...]:
             success=_mean([t.verdict.success for t in group]),
             progress=_mean([t.verdict.progress for t in group]),
             steps=_mean([len(t.steps) for t in group]),
+            seen=name not in unseen,
         )
         for name, group in sorted(groups.items())
     )

@@ -23,7 +23,7 @@ from distrl.runtime.factory import (
     make_policy,
     prepare_torch,
 )
-from distrl.tasks.base import held_out
+from distrl.tasks.base import find_suite, held_out, held_out_templates
 from distrl.transport.base import VersionGone
 from distrl.types import PolicyVersion, Task, Trajectory
 
@@ -105,7 +105,8 @@ class Evaluator:
             # It was removed for newer versions in the meantime: the next turn takes one of those.
             context.log.write("skipped", version=version.version, why=error.seen)
             return
-        report = make_report(played, suite=config.tasks.suite, version=version.version)
+        unseen = held_out_templates(find_suite(config.tasks))
+        report = make_report(played, suite=config.tasks.suite, version=version.version, unseen=unseen)
         context.transport.reports.write(name, report)
         self._num_reports += 1
         figures = {"success": report.success, "version": version.version, "n": report.n, "unknown": report.unknown}

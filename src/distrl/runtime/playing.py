@@ -29,7 +29,7 @@ from distrl.runtime.exported import load_export
 from distrl.runtime.factory import FRAMES_IN_MEMORY, make_evaluation, make_policy
 from distrl.runtime.run_folder import RunFolder
 from distrl.runtime.source import Source, check_whole, newest_version
-from distrl.tasks.base import held_out
+from distrl.tasks.base import find_suite, held_out, held_out_templates
 from distrl.tasks.judges import find_judge
 from distrl.transport.files import read_checkpoint
 from distrl.transport.lease_files import phone_leases
@@ -94,7 +94,8 @@ def evaluate_source(
     )
     found = evaluate(loaded.policy, tasks, replace(how, beat=lambda count: done(count, len(tasks)), tell=notice))
     refuse_without_outcomes(found)
-    return make_report(found, suite=config.tasks.suite, version=loaded.version)
+    unseen = held_out_templates(find_suite(config.tasks))
+    return make_report(found, suite=config.tasks.suite, version=loaded.version, unseen=unseen)
 
 
 def choose_tasks(config: Config, episodes: int, split: Split, notice: Callable[[str], None]) -> list[Task]:

@@ -55,6 +55,19 @@ class RenamesTasks(Protocol):
 
 
 @runtime_checkable
+class HoldsOutTemplates(Protocol):
+    """A suite with templates that the test split alone has."""
+
+    def held_out_templates(self) -> frozenset[str]:
+        """Their names."""
+
+
+def held_out_templates(suite: Suite) -> frozenset[str]:
+    """The templates that training never has; none where the suite does not say."""
+    return suite.held_out_templates() if isinstance(suite, HoldsOutTemplates) else frozenset()
+
+
+@runtime_checkable
 class ChecksTemplates(Protocol):
     """A suite that can tell beforehand of templates without a task."""
 

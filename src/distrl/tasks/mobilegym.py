@@ -79,6 +79,11 @@ class MobileGymSuite:
             max_steps=template.max_steps,
         )  # fmt: skip
 
+    def held_out_templates(self) -> frozenset[str]:
+        """The task classes that MobileGym's test split alone has."""
+        trained, tested = ({task.name for task in self.templates[split]} for split in ("train", "test"))
+        return frozenset(tested - trained)
+
     def level_of(self, template: str) -> str:
         """MobileGym's own level of a task; empty: it is none of this suite."""
         return self._levels.get(template, "")

@@ -12,6 +12,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -20,13 +21,14 @@ from distrl.cli import train
 from distrl.cli.main import VERBS, Parser, main, split_overrides
 from distrl.config.load import load_config
 from distrl.errors import ConfigError, DeviceLost, DistrlError, RoleCrashed, UsageError
-from distrl.evaluation.report import wilson
+from distrl.evaluation.report import make_report, wilson
 from distrl.runtime.run_folder import create_run
 from distrl.runtime.session import Session
 from distrl.runtime.summary import summarise
 from distrl.transport.base import BudgetUsed
 from support.pages import ROOT
 from support.summaries import a_summary
+from support.trajectories import make_trajectory
 
 HEAVY = ("torch", "numpy", "PIL", "gymnasium", "rich")
 
@@ -230,6 +232,18 @@ def test_attempts_without_an_outcome_are_told_beside_the_success_that_they_lower
     assert said[1].endswith("on 100 held-out tasks; 12 without an outcome count as no success")
 
 
+def test_a_run_that_was_evaluated_ends_with_its_success_by_template(tmp_path: Path) -> None:
+    run = create_run(load_config(None, {"run.root": str(tmp_path)}), now=datetime(2026, 5, 4))
+    assert "by template" not in train._closing(a_summary(), run)
+    run.evaluations.mkdir()
+    for name, success in (("before", False), ("after", True)):
+        report = make_report([make_trajectory(success=success)], suite="sim-start", version=0)
+        (run.evaluations / f"{name}.json").write_bytes(msgspec.json.encode(report))
+    assert "  wifi      1 task      0% → 100%" in train._closing(a_summary(), run).splitlines()
+    (run.evaluations / "before.json").write_bytes(b"damaged")
+    assert "  wifi      1 task    100%" in train._closing(a_summary(), run).splitlines()
+
+
 def test_without_demonstrations_none_are_told_of(tmp_path: Path) -> None:
     run = create_run(
         load_config(None, {"run.root": str(tmp_path), "warm_start.demonstrations": "0"}), now=datetime(2026, 5, 4)
@@ -299,7 +313,7 @@ def test_a_folder_in_the_place_of_a_file_is_named_with_the_fix(
     assert "try: move that folder away: a file belongs there" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["runs"], ["evaluate"], ["tasks", "try", "sim-start/test/0", "--agent", "nobody"]])
+@pytest.mark.parametrize("words", [["runs"], ["export"], ["tasks", "try", "sim-start/test/0", "--agent", "nobody"]])
 def test_what_argparse_refuses_does_not_name_distrl_twice(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert capsys.readouterr().err.startswith(f"distrl: {words[0]}")

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from distrl.cli.progress import Progress, figures, line, role_table
+from distrl.cli.progress import Progress, figures, line, role_table, success_by_template
 from distrl.cli.status import evaluations
 from distrl.config.schema import Config
-from distrl.evaluation.report import wilson
+from distrl.evaluation.report import Report, TemplateRow, make_report, wilson
 from distrl.experience.store import StoreStats
 from distrl.runtime.base import RoleStatus
 from distrl.runtime.run_folder import RunFolder
@@ -166,6 +166,35 @@ def test_evaluations_are_told_in_their_order_and_a_long_run_stays_on_one_screen(
     ]
     assert told[-1].endswith("66.7%  [61.2%, 71.8%] on 300 held-out tasks")
     assert evaluations({}) == []
+
+
+def a_report(successes: dict[str, float], unseen: tuple[str, ...] = ()) -> Report:
+    """One with three tasks of each template."""
+    rows = tuple(
+        TemplateRow(template=name, n=3, success=share, progress=share, steps=4.0, seen=name not in unseen)
+        for name, share in successes.items()
+    )
+    return replace(make_report([], suite="s", version=1), per_task=rows)
+
+
+def test_the_templates_with_the_least_success_are_told_and_where_the_others_are() -> None:
+    names = [f"template-{number:02d}" for number in range(20)]
+    after = a_report({name: number / 20 for number, name in enumerate(names)}, unseen=("template-19",))
+    told = success_by_template(a_report(dict.fromkeys(names, 0.0)), after, "distrl report runs/a")
+    assert told[0] == "success by template, least first (before → after):"
+    assert [row.split()[0] for row in told[1:13]] == names[:12]
+    assert told[12] == "  template-11                  3 tasks     0% →  55%"
+    assert told[13] == "  … and 8 more: distrl report runs/a"
+    assert told[14:] == [
+        "  all of seen templates       57 tasks     0% →  45%",
+        "  all of unseen templates      3 tasks     0% →  95%",
+    ]
+    assert success_by_template(None, a_report({"wifi": 1.0}), "")[1:] == ["  wifi      3 tasks   100%"]
+
+
+def test_a_table_of_templates_with_long_names_fits_80_columns() -> None:
+    named = a_report({"t" * 200: 1.0, "short": 1.0})
+    assert max(map(len, success_by_template(named, named, "distrl report runs/a"))) <= 80
 
 
 def test_while_the_learner_starts_again_the_line_names_the_published_version(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ def test_a_report_is_one_file_that_tells_the_figures_failures_and_settings(path:
         "the wrong person was called",
         "Best episodes",
         "Worst episodes",
+        "Success by template",
+        report.per_task[0].template,
         "learning_rate",
         "python",
     ):

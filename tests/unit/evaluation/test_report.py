@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from distrl.errors import StoreError
-from distrl.evaluation.report import Rate, make_report, read_rate, wilson
-from distrl.types import Verdict
+from distrl.evaluation.report import Rate, gains_by_seen, gains_by_template, make_report, read_rate, wilson
+from distrl.types import Trajectory, Verdict
 from support.trajectories import TASK, make_trajectory
 
 
@@ -51,6 +51,27 @@ def test_a_report_sums_up_and_has_a_row_for_each_template() -> None:
         ("wifi", 2, 0.5, 4.0),
     ]
     assert report.low < report.success < report.high
+
+
+def test_gains_are_told_per_template_least_first_and_with_unseen_templates_apart() -> None:
+    def played(template: str, wins: int, n: int) -> list[Trajectory]:
+        task = replace(TASK, template=template)
+        return [replace(make_trajectory(f"{template}-{at}", success=at < wins), task=task) for at in range(n)]
+
+    early = [*played("wifi", 1, 4), *played("volume", 0, 2), *played("alarm", 0, 2)]
+    late = [*played("wifi", 4, 4), *played("volume", 1, 2), *played("alarm", 0, 2)]
+    before, after = (make_report(found, suite="s", version=0, unseen={"alarm"}) for found in (early, late))
+    assert [(row.name, row.n, row.before, row.after) for row in gains_by_template(before, after)] == [
+        ("alarm", 2, 0.0, 0.0),
+        ("volume", 2, 0.0, 0.5),
+        ("wifi", 4, 0.25, 1.0),
+    ]
+    assert [(row.name, row.n, row.before, row.after) for row in gains_by_seen(before, after)] == [
+        ("all of seen templates", 6, pytest.approx(1 / 6), pytest.approx(5 / 6)),
+        ("all of unseen templates", 2, 0.0, 0.0),
+    ]
+    assert [row.before for row in gains_by_template(None, after)] == [None] * 3
+    assert gains_by_seen(before, make_report(late, suite="s", version=1)) == []
 
 
 def test_invalid_steps_are_a_share_of_all_steps() -> None:

@@ -22,6 +22,7 @@ from distrl.runtime.factory import make_policy
 from distrl.runtime.learner_role import learn
 from distrl.runtime.role import run_role
 from distrl.runtime.worker_role import collect
+from distrl.tasks.base import held_out_templates, suite
 from distrl.telemetry.heartbeat import Heartbeat, HeartbeatWriter
 from distrl.transport.base import Transport
 from distrl.transport.files import FileLayout, FileTransport
@@ -270,6 +271,18 @@ def noting(context: RoleContext, progress: list[float]) -> RoleContext:
         progress.append(beat.figures.get("progress", 0.0))
 
     return replace(context, heartbeat=HeartbeatWriter(note, context.name, interval_s=0.0))
+
+
+def test_an_evaluation_says_which_templates_training_has(tmp_path: Path) -> None:
+    transport, settings = MemoryTransport(), config(tasks={"suite": "sim-general", "max_oracle_steps": 5})
+    version = transport.weights.publish(make_policy(settings), make_version(0))
+    Evaluator(a_context("evaluator", tmp_path, settings, transport=transport)).evaluate(version, 12, name="before")
+    report = transport.reports.held["before"]
+    assert isinstance(report, Report)
+    rows = report.per_task
+    unseen = {row.template for row in rows if not row.seen}
+    assert unseen == held_out_templates(suite("sim-general")) & {row.template for row in rows}
+    assert 0 < len(unseen) < len(rows)
 
 
 def test_an_evaluator_that_dies_before_its_report_has_made_no_progress(

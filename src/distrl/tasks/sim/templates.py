@@ -230,6 +230,10 @@ class SimSuite:
             fix="more wordings in t.say(...), or more things to say them about",
         )
 
+    def held_out_templates(self) -> frozenset[str]:
+        """The names of those that are drawn for the test split alone."""
+        return frozenset(template.name for template in self.templates if template.test_only)
+
     def refuse_unposable(self) -> None:
         """`TaskError` that names a template which no phone of a split can pose: `task` leaves its turns to others."""
         for template in self.templates:

@@ -101,7 +101,7 @@ export async function show({ place, go, say_title }) {
 
 function row(run, entry) {
   const detail = entry.detail, outcome = outcome_of(entry.success, entry.ending, detail?.outcome);
-  const reason = outcome === "success" ? "" : [["finished", "environment"].includes(entry.ending) ? "" : ended(entry.ending), detail?.reason].filter(Boolean).join(", ");
+  const reason = outcome === "success" ? "" : outcome === "cut_off" ? ended(entry.ending) : [["finished", "environment"].includes(entry.ending) ? "" : ended(entry.ending), detail?.reason].filter(Boolean).join(", ");
   return link(page(run, `/episodes/${encodeURIComponent(entry.id)}`), { class: "row" },
     h(`span.chip.${outcome}`, {}, outcome.replace("_", " ")),
     h("span.say", { title: detail?.instruction || entry.task }, detail?.instruction || entry.task, h("span.why", {}, reason || entry.template, entry.source === "played" ? "" : ` · ${entry.source}`)),

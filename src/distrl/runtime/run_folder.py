@@ -232,11 +232,11 @@ class _Machine(msgspec.Struct, frozen=True):
 
 
 def _known_runs(path: Path) -> str:
-    """The newest runs in the folder where one was expected, or else those beside it that sound like it."""
+    """The newest runs in the folder where one was expected, or else those beside it or in `runs` that sound like it."""
     if inside := _runs_in(path):
         more = f", … ({len(inside)} in all)" if len(inside) > NEWEST else ""
         return f"one of {', '.join(inside[:NEWEST])}{more}"
-    beside = _runs_in(path.parent if path.parent.is_dir() else Path("runs"))
+    beside = _runs_in(path.parent) or _runs_in(Path("runs"))
     return closest(str(path), beside) if beside else ""
 
 

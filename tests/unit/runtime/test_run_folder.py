@@ -68,6 +68,14 @@ def test_something_that_is_no_run_is_refused_and_the_runs_there_are_named(tmp_pa
         open_run(tmp_path / "20260504-123015-tri")
 
 
+def test_the_bare_name_of_a_run_is_answered_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run(in_root(tmp_path / "runs"), now=NOW)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="is no run folder") as caught:
+        open_run(Path(run.name))
+    assert caught.value.expected == f"one of runs/{run.name}"
+
+
 def test_a_folder_of_runs_is_answered_with_its_newest(tmp_path: Path) -> None:
     runs = [create_run(in_root(tmp_path / "runs"), now=NOW.replace(day=day)) for day in range(1, 9)]
     with pytest.raises(StoreError, match="is no run folder") as caught:

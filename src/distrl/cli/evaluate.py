@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from distrl.cli.extras import need_model_packages, need_training_packages
 from distrl.cli.main import print_json, printable, whole_number
 from distrl.cli.trust import add_trust_flag
+from distrl.errors import UsageError
 
 if TYPE_CHECKING:
     from distrl.evaluation.report import Report
@@ -41,7 +42,7 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     """The argument that says what plays."""
     told = "a run folder, one of its checkpoints, or an export; without it, the newest run in --root"
     parser.add_argument("run", nargs="?", type=Path, help=told)
-    parser.add_argument("--root", type=Path, default=Path("runs"), help="folder that holds the runs (default: runs)")
+    parser.add_argument("--root", type=Path, help="folder that holds the runs (default: runs)")
 
 
 def source_of(args: argparse.Namespace) -> Path:
@@ -49,8 +50,11 @@ def source_of(args: argparse.Namespace) -> Path:
     from distrl.runtime.run_sizes import newest_run
 
     if args.run is not None:
+        if args.root is not None:
+            seen = f"{str(args.run)[:200]} is named, and --root is where the newest run is looked for"
+            raise UsageError(seen, expected="one of the two", fix="leave --root out")
         return Path(args.run)
-    newest = newest_run(args.root)
+    newest = newest_run(Path("runs") if args.root is None else args.root)
     _notice(printable(f"newest run: {newest}"))
     return newest
 

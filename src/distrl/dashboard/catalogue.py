@@ -260,6 +260,16 @@ def ending_of(ending: Ending, wall_s: float, limit_s: float) -> str:
     return CUT_OFF if ending is Ending.TIME_LIMIT and wall_s < limit_s else ending.value
 
 
+def outcome_of(*, success: bool, ending: str, judged: str) -> str:
+    """What an episode came to: one that was cut off neither succeeded nor failed, whatever its judge said of how it was left."""
+    return "success" if success else CUT_OFF if ending == CUT_OFF else judged
+
+
+def _outcome(entry: Entry) -> str:
+    judged = entry.detail.outcome if entry.detail is not None else ""
+    return outcome_of(success=entry.success, ending=entry.ending, judged=judged)
+
+
 def detail_of(trajectory: Trajectory) -> Detail:
     """What is kept of an episode's file."""
     return Detail(
@@ -293,14 +303,6 @@ def fits(entry: Entry, wanted: EpisodeFilter, words: Sequence[str]) -> bool:
         and (wanted.steps_to is None or entry.steps <= wanted.steps_to)
         and (not words or _says(entry, words))
     )
-
-
-def _outcome(entry: Entry) -> str:
-    if entry.success:
-        return "success"
-    if entry.ending == CUT_OFF:
-        return CUT_OFF
-    return entry.detail.outcome if entry.detail is not None else ""
 
 
 def _says(entry: Entry, words: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from distrl import Run
+from distrl.dashboard.catalogue import ending_of, outcome_of, time_limit_s
 from distrl.telemetry.spans import Span, spans_in
 from distrl.transport.base import IndexRow
 from distrl.types import Trajectory, Value
@@ -100,8 +101,9 @@ class _Played(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _episodes(run: Run, rows: list[IndexRow], first_s: float, places: _Places) -> Iterator[TraceEvent]:
+    limit_s = time_limit_s(run.config)
     played = [
-        _played(row, episode, places.device(row.worker, episode.device or "device"), first_s)
+        _played(row, episode, limit_s, places.device(row.worker, episode.device or "device"), first_s)
         for row, episode in zip(rows, run.episodes_of(row.id for row in rows), strict=True)
         if episode is not None
     ]
@@ -122,8 +124,10 @@ def _episodes(run: Run, rows: list[IndexRow], first_s: float, places: _Places) -
             at_us += step_us * shrink
 
 
-def _played(row: IndexRow, episode: Trajectory, place: tuple[int, int], first_s: float) -> _Played:
-    told = {"instruction": episode.task.instruction, "outcome": episode.verdict.outcome, "steps": row.steps, "version": row.version, "ending": row.ending.value, "id": row.id}  # fmt: skip
+def _played(row: IndexRow, episode: Trajectory, limit_s: float, place: tuple[int, int], first_s: float) -> _Played:
+    ending = ending_of(row.ending, row.wall_s, episode.task.max_s or limit_s)
+    outcome = outcome_of(success=row.success, ending=ending, judged=episode.verdict.outcome)
+    told = {"instruction": episode.task.instruction, "outcome": outcome, "steps": row.steps, "version": row.version, "ending": ending, "id": row.id}  # fmt: skip
     return _Played(
         place=place,
         began_us=1e6 * (row.created_s - row.wall_s - first_s),

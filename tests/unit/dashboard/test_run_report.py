@@ -22,7 +22,7 @@ from distrl.dashboard.report import cause_of, kind_of_change, write_report
 from distrl.dashboard.trace import trace_of
 from distrl.experience.frames import FrameStore
 from distrl.experience.store import ExperienceStore
-from distrl.types import Observation
+from distrl.types import Ending, Observation, Verdict
 from support.dashboards import write_hostile_run
 
 
@@ -175,6 +175,17 @@ def test_a_trace_has_every_episode_on_its_device_and_time_never_runs_backwards(p
     assert {event["dur"] for event in decided} == {30_000.0}
     assert not any(event["name"].startswith("takes version") for event in events)  # of workers the spans tell, exactly
     assert [event["args"]["why"] for event in events if event["name"] == "died"] == ["killed by SIGKILL"]
+
+
+def test_a_trace_tells_failures_from_episodes_that_the_end_of_the_run_cut_off(tmp_path: Path) -> None:
+    run = write_stored_run(tmp_path, 3)
+    with ExperienceStore(run.experience) as store:
+        played = replace(store.read("episode-000000"), verdict=Verdict(outcome="failure"), ending=Ending.TIME_LIMIT)
+        store.add(replace(played, id="cut", wall_s=2.0))
+        store.add(replace(played, id="late", wall_s=31.0))
+    events = json.loads(trace_of(distrl.open_run(run.path)))["traceEvents"]
+    told = {event["args"]["id"]: event["args"]["outcome"] for event in events if event.get("cat") == "episode"}
+    assert (told["cut"], told["late"]) == ("cut_off", "failure")
 
 
 def test_blocks_of_a_row_of_the_trace_do_not_overlap_and_each_says_when_it_began(tmp_path: Path) -> None:

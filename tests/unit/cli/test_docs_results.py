@@ -442,9 +442,9 @@ def limits() -> list[str]:
         f"[{kept('collection_sourced')['speedup_vs_digirl_sync']:.1f} ×](docs/results/collection_sourced.json), and "
         f"{kept('collection_sourced')['speedup_vs_tuned_sync']:.1f} × a tuned barrier",
         f"SmolLM2 reaches {percent(large['success_before'][0])} by cloning 600 demonstrations, without any practice; "
-        f"{percent(small['success_after'][0], 0)} is what practice makes of 200",
+        f"cloning 200 and then practising reaches {percent(small['success_after'][0], 0)}",
         f"from {percent(pixel['success_before'][0])} to {percent(pixel['success_after'][0])}, one seed",
-        f"{-100 * errs[0]:.0f} of the {-100 * ours[0]:.0f} points that it brings are lost "
+        f"{-100 * errs[0]:.0f} of the {-100 * ours[0]:.0f} points that hindsight brings are lost "
         f"[{-100 * errs[2]:.0f}, {-100 * errs[1]:.0f}]",
         "never on a real Android",
         "No second machine has been used",

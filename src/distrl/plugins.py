@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -107,6 +108,12 @@ def load(kind: Kind, name: str) -> Callable[..., Any]:
     """The callable that `name` stands for; `ConfigError` with the fix where there is none."""
     path = BUILT_IN[kind].get(name) or _entry_points(kind).get(name)
     if path is None and ":" not in name:
+        if name.isidentifier() and Path(f"{name}.py").is_file():
+            raise ConfigError(
+                f"{SETTING[kind]} = {name!r} is a file, {name}.py",
+                expected="what in it is meant, as module:attribute",
+                fix=f"{name}:NAME, where NAME is the function or the class in it",
+            )
         raise ConfigError(
             f"{SETTING[kind]} = {name!r} is not known",
             expected=f"{closest(name, names(kind))}, or package.module:attribute",

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.cli.extras import need_model_packages, need_training_packages
 from distrl.cli.main import print_json, printable, whole_number
 from distrl.cli.trust import add_trust_flag
-from distrl.errors import UsageError
+from distrl.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from distrl.evaluation.report import Report
+    from distrl.runtime.run_folder import RunFolder
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -67,15 +69,16 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     need_training_packages()
-    report = _evaluate(args)
+    report, before = _evaluate(args)
     if args.json:
         print_json(report)
     else:
-        _print(report)
+        _print(report, before)
     return 0
 
 
-def _evaluate(args: argparse.Namespace) -> Report:
+def _evaluate(args: argparse.Namespace) -> tuple[Report, Report | None]:
+    """What is found now, and what the run found of the same tasks before its training."""
     from distrl.runtime.source import TaskChoice, find_source
 
     choice = TaskChoice(suite=args.suite, split=args.split, max_oracle_steps=args.max_oracle_steps)
@@ -86,7 +89,19 @@ def _evaluate(args: argparse.Namespace) -> Report:
 
     # After the settings are read: without denormals, msgspec takes 0 for a number above 0.
     prepare_torch()
-    return evaluate_source(source, args.episodes, done=_counter(), notice=_notice)
+    report = evaluate_source(source, args.episodes, done=_counter(), notice=_notice)
+    return report, None if source.run is None or args.split != "test" else _before(source.run, report)
+
+
+def _before(run: RunFolder, now: Report) -> Report | None:
+    """The run's evaluation before its training, where that was on as many tasks of each template: on the same ones."""
+    from distrl.evaluation.report import read_report
+
+    with suppress(StoreError):
+        before = read_report(run.evaluations / "before.json")
+        counts = [{row.template: row.n for row in report.per_task} for report in (before, now)]
+        return before if before.suite == now.suite and counts[0] == counts[1] else None
+    return None
 
 
 def _notice(text: str) -> None:
@@ -105,21 +120,24 @@ def _counter() -> Callable[[int, int], None]:
     return count
 
 
-def _print(report: Report) -> None:
+def _print(report: Report, before: Report | None) -> None:
     from rich.table import Table
 
     from distrl.cli.main import console
     from distrl.evaluation.report import gains_by_seen
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("template", "n", "success", "progress", "steps"):
+    for name in ("template", "n", *(["before"] if before else []), "success", "progress", "steps"):
         table.add_column(name, justify="left" if name == "template" else "right")
+    was = {row.template: f"{row.success:.0%}" for row in before.per_task} if before else {}
     for row in sorted(report.per_task, key=lambda row: (row.success, -row.n, row.template)):
-        table.add_row(row.template, str(row.n), f"{row.success:.0%}", f"{row.progress:.0%}", f"{row.steps:.1f}")
+        shares = [*([was[row.template]] if before else []), f"{row.success:.0%}", f"{row.progress:.0%}"]
+        table.add_row(row.template, str(row.n), *shares, f"{row.steps:.1f}")
     out = console()
     out.print(table)
-    for part in gains_by_seen(None, report):
-        out.print(f"{part.name}: {part.after:.1%} of {part.n} tasks")
+    for part in gains_by_seen(before, report):
+        first = "" if part.before is None else f"{part.before:.1%} → "
+        out.print(f"{part.name}: {first}{part.after:.1%} of {part.n} tasks")
     out.print(
         f"success {report.success:.1%}  [{report.low:.1%}, {report.high:.1%}]  on {report.n} tasks of {report.suite}"
     )

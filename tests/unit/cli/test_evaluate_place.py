@@ -6,7 +6,9 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+import torch
 
+from distrl.cli.main import main
 from distrl.config.schema import Config
 from distrl.errors import StoreError
 from distrl.runtime.playing import choose_tasks
@@ -14,6 +16,7 @@ from distrl.runtime.run_folder import create_run
 from distrl.runtime.source import locate, on_this_machine
 from distrl.transport.files import MANIFEST
 from support.pixels import pixel_config
+from support.trained import small_run
 
 
 def test_a_run_that_had_a_gpu_is_evaluated_without_one_where_there_is_none() -> None:
@@ -27,6 +30,22 @@ def test_more_episodes_than_there_are_tasks_are_answered_with_how_many_there_are
     assert told == [f"--episodes 100000000: sim-start has {len(tasks)} such test tasks, and all of them are played"]
     assert len(choose_tasks(Config(), len(tasks), "test", told.append)) == len(tasks)
     assert len(told) == 1
+
+
+def test_success_before_the_training_stands_beside_it_where_the_tasks_are_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_run(tmp_path)
+    run.evaluations.mkdir()
+    assert main(["evaluate", str(run.path), "--episodes", "2", "--json"]) == 0
+    (run.evaluations / "before.json").write_text(capsys.readouterr().out.splitlines()[-1])
+    assert main(["evaluate", str(run.path), "--episodes", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == [
+        "template", "n", "before", "success", "progress", "steps",
+    ]  # fmt: skip
+    assert main(["evaluate", str(run.path), "--episodes", "1"]) == 0
+    assert "before" not in capsys.readouterr().out
+    torch.set_flush_denormal(False)
 
 
 def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:

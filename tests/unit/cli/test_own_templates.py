@@ -166,6 +166,16 @@ def test_a_task_of_the_own_suite_of_a_run_is_found_by_import_path_and_short_name
 
 
 @pytest.mark.parametrize("module", [GOOD], indirect=True)
+def test_a_module_that_is_named_without_its_function_is_answered_with_how_to_name_it(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tasks", "list", "--suite", module]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"distrl: tasks.suite = {module!r} is a file, {module}.py"
+    assert told[-1].startswith(f"try: {module}:NAME, ")
+
+
+@pytest.mark.parametrize("module", [GOOD], indirect=True)
 def test_the_dashboard_names_a_task_of_an_own_suite_as_the_command_line_does(
     module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from distrl.bench.learning import mobilegym
 from distrl.config.judging import MobileGymConfig
 from distrl.errors import UsageError
 from distrl.evaluation.report import make_report
+from distrl.tasks.base import held_out_templates
 from distrl.tasks.mobilegym import MobileGymSuite
 from distrl.types import Ending, EndState, RewardCheck, Task, Trajectory, Verdict, WebSetup
 from support.summaries import a_summary
@@ -42,6 +43,7 @@ def test_every_level_stands_with_its_tasks_and_an_interval_of_its_rise() -> None
     assert (two.after, two.n, two.tasks) == (0.0, 10, 1)
     assert two.rise_low < 0.0 < two.rise_high
     assert (found.usable_tasks, found.train_tasks, found.version) == (8, 5, "0.1.0")
+    assert held_out_templates(suite) == {*easy, hard}
 
 
 def test_reasons_do_not_say_where_the_clone_lies() -> None:

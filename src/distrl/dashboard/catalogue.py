@@ -26,8 +26,10 @@ MOST_DETAILS = 200_000
 LONGEST_TEXT, MOST_SIDE_EFFECTS = 400, 8
 CUT_OFF = "cut_off"
 """How an episode ended that was under way when its session ended: no limit was reached, so that it neither succeeded nor failed."""
-SHORTEST_SIM_LIMIT_S, SHORTEST_LIMIT_S = 30.0, 300.0
-"""The least of the time limits that simulated phones and other devices have of their own (`TimeScales.episode_s`)."""
+LIMIT_S = 300.0
+"""The least of the time limits that other devices than simulated phones have of their own (`TimeScales.episode_s`)."""
+SIM_LIMIT_S, SIM_LONG_S = 30.0, {"instant": 0.0, "emulator": 150.0, "digirl": 405.56}
+"""The same of simulated phones, at least and by the profile of their delays, in the time of a real device. A test holds it against theirs."""
 
 Kind = Literal["", "played", "hindsight", "demonstration"]
 
@@ -251,8 +253,9 @@ def suite_of(task: str) -> str:
 
 def time_limit_s(config: Config) -> float:
     """How long an episode of this run could last at least before it was out of time, unless its task says otherwise."""
-    own_s = SHORTEST_SIM_LIMIT_S if config.devices.kind == "sim" else SHORTEST_LIMIT_S
-    return config.rollout.episode_budget_s or own_s
+    latency = config.devices.sim.latency
+    sim_s = max(SIM_LIMIT_S, latency.time_scale * SIM_LONG_S[latency.profile])
+    return config.rollout.episode_budget_s or (sim_s if config.devices.kind == "sim" else LIMIT_S)
 
 
 def ending_of(ending: Ending, wall_s: float, limit_s: float) -> str:

@@ -16,9 +16,14 @@ from distrl.bench.system.stored_run import BEGAN_S, EVERY_S, write_stored_run
 from distrl.config.load import load_config
 from distrl.dashboard.catalogue import CUT_OFF, Catalogue, EpisodeFilter, VersionTimes, ending_of, time_limit_s
 from distrl.dashboard.run_list import OpenRun, RunList, success_curve
+from distrl.devices.android.device import TIMES as ANDROID_TIMES
+from distrl.devices.base import TimeScales
+from distrl.devices.sim.device import time_scales
+from distrl.devices.web.apps.phone import TIMES as APP_TIMES
+from distrl.devices.web.device import TIMES as WEB_TIMES
 from distrl.errors import StoreError
 from distrl.experience.store import ExperienceStore
-from distrl.types import Ending, SettingValue, Verdict
+from distrl.types import Ending, Verdict
 
 FOREVER_S = 60.0
 COUNT = 240
@@ -168,18 +173,17 @@ def test_what_the_end_of_a_session_cut_off_is_no_time_limit() -> None:
     assert ending_of(Ending.STEP_LIMIT, 4.0, 60.0) == "step_limit"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "limit_s"),
-    [
-        ({}, 30.0),
-        ({"rollout.episode_budget_s": "12"}, 12.0),
-        ({"devices.kind": "android"}, 300.0),
-    ],
-)
-def test_without_a_limit_in_the_settings_devices_have_limits_of_their_own(
-    overrides: dict[str, SettingValue], limit_s: float
-) -> None:
-    assert time_limit_s(load_config(None, overrides)) == limit_s
+@pytest.mark.parametrize("profile", ["instant", "emulator", "digirl"])
+@pytest.mark.parametrize("scale", ["0.01", "0.4", "1"])
+def test_without_a_limit_in_the_settings_that_of_the_phones_counts(profile: str, scale: str) -> None:
+    config = load_config(None, {"devices.sim.latency.profile": profile, "devices.sim.latency.time_scale": scale})
+    assert time_limit_s(config) == pytest.approx(time_scales(config.devices.sim.latency).episode_s, rel=1e-3)
+
+
+def test_a_limit_in_the_settings_counts_and_other_devices_have_longer_ones() -> None:
+    assert time_limit_s(load_config(None, {"rollout.episode_budget_s": "12"})) == 12.0
+    least = min(times.episode_s for times in (ANDROID_TIMES, WEB_TIMES, APP_TIMES, TimeScales()))
+    assert time_limit_s(load_config(None, {"devices.kind": "android"})) == least
 
 
 def test_episodes_that_were_cut_off_are_an_outcome_of_their_own(tmp_path: Path) -> None:
@@ -190,7 +194,7 @@ def test_episodes_that_were_cut_off_are_an_outcome_of_their_own(tmp_path: Path) 
         )
         cut = replace(failed, ending=Ending.TIME_LIMIT, wall_s=2.0)
         store.add(replace(cut, id="cut"))
-        store.add(replace(cut, id="late", wall_s=31.0))
+        store.add(replace(cut, id="late", wall_s=61.0))
         store.add(replace(cut, id="late-by-its-task", task=replace(cut.task, max_s=1.5)))
         store.add(
             replace(cut, id="unjudged", verdict=Verdict(outcome="unknown", reason="the end of the worker cut it off"))

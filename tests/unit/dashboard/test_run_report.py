@@ -182,7 +182,7 @@ def test_a_trace_tells_failures_from_episodes_that_the_end_of_the_run_cut_off(tm
     with ExperienceStore(run.experience) as store:
         played = replace(store.read("episode-000000"), verdict=Verdict(outcome="failure"), ending=Ending.TIME_LIMIT)
         store.add(replace(played, id="cut", wall_s=2.0))
-        store.add(replace(played, id="late", wall_s=31.0))
+        store.add(replace(played, id="late", wall_s=61.0))
     events = json.loads(trace_of(distrl.open_run(run.path)))["traceEvents"]
     told = {event["args"]["id"]: event["args"]["outcome"] for event in events if event.get("cat") == "episode"}
     assert (told["cut"], told["late"]) == ("cut_off", "failure")

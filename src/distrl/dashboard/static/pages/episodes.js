@@ -76,7 +76,7 @@ export async function show({ place, go, say_title }) {
     fold, rest);
   put(rest,
     select("template", "Template", counted(choices.templates)), select("suite", "Suite", counted(choices.suites)), select("device", "Device", counted(choices.devices)), select("worker", "Worker", counted(choices.workers)),
-    select("ending", "Ended by", counted(choices.endings)), select("source", "Kind", [["played", "played"], ["hindsight", "hindsight"], ["demonstration", "demonstration"], ["any", "all"]], null),
+    select("ending", "Ended by", counted(choices.endings).map(([name, text]) => [name, text.replace("_", " ")])), select("source", "Kind", [["played", "played"], ["hindsight", "hindsight"], ["demonstration", "demonstration"], ["any", "all"]], null),
     [["version", "Version"], ["staleness", "Staleness"], ["steps", "Steps"]].map(([name, label]) => h("div.range", {}, number(`${name}_from`, `${label} from`), number(`${name}_to`, "to"))),
     field("task", "Task", h("input", { type: "text", value: query.get("task") || "", placeholder: "its id, such as sim-start/train/7", oninput: () => later() })),
     h("button", { type: "button", onclick: () => { for (const name of FIELDS) if (fields[name]) fields[name].value = name === "source" ? "played" : ""; search(); } }, "Clear"));

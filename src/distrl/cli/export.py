@@ -101,6 +101,7 @@ def _export_film(args: argparse.Namespace) -> int:
     """One stored episode, with the screenshots that were kept."""
     from distrl import open_run
     from distrl.cli.main import print_json
+    from distrl.dashboard.catalogue import without_verdict_if_cut
     from distrl.evaluation.film import make_gif, make_strip
     from distrl.evaluation.stored_playback import stored_playback
     from distrl.evaluation.video import make_mp4, need_video_package
@@ -113,7 +114,7 @@ def _export_film(args: argparse.Namespace) -> int:
     if make is make_mp4:
         need_video_package()
     run = open_run(args.run)
-    playback = stored_playback(run.episode(args.film), run.frame)
+    playback = stored_playback(without_verdict_if_cut(run.episode(args.film), run.config), run.frame)
     film = make(playback)
     with storage_errors(args.out.parent, flag="the second argument"):
         args.out.parent.mkdir(parents=True, exist_ok=True)

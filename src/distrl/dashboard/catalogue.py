@@ -14,10 +14,11 @@ from sys import intern
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from distrl import Config, Run
 from distrl.tasks.base import shown_id
-from distrl.types import Ending, Outcome, Trajectory
+from distrl.types import Ending, Outcome, Trajectory, Verdict
 
 ROWS_AT_ONCE = 5000
 DETAILS_AT_ONCE = 50
@@ -266,6 +267,14 @@ def ending_of(ending: Ending, wall_s: float, limit_s: float) -> str:
 def outcome_of(*, success: bool, ending: str, judged: str) -> str:
     """What an episode came to: one that was cut off neither succeeded nor failed, whatever its judge said of how it was left."""
     return "success" if success else CUT_OFF if ending == CUT_OFF else judged
+
+
+def without_verdict_if_cut(episode: Trajectory, config: Config) -> Trajectory:
+    """A stored episode of a run with these settings; one that was cut off says so instead of what its judge said."""
+    ending = ending_of(episode.ending, episode.wall_s, episode.task.max_s or time_limit_s(config))
+    if ending != CUT_OFF or episode.verdict.success:
+        return episode
+    return replace(episode, verdict=Verdict(outcome="unknown", reason="the end of the run cut it off"))
 
 
 def _outcome(entry: Entry) -> str:

@@ -14,11 +14,11 @@ import distrl
 from distrl.cli.main import main
 from distrl.errors import UsageError
 from distrl.evaluation import video
-from distrl.evaluation.film import frames_of
+from distrl.evaluation.film import frames_of, make_gif
 from distrl.evaluation.stored_playback import Playback, stored_playback
 from distrl.evaluation.video import FRAMES_PER_S, make_mp4
 from distrl.experience.frames import FrameStore
-from distrl.types import Trajectory
+from distrl.types import Ending, Trajectory, Verdict
 from support.trajectories import make_trajectory
 
 
@@ -84,6 +84,15 @@ def test_a_stored_episode_is_exported_as_a_film(
         else:
             with Image.open(out) as picture:
                 assert picture.format == suffix.upper()
+
+
+def test_the_film_of_an_episode_that_the_end_of_the_run_cut_off_shows_no_failure(tmp_path: Path) -> None:
+    failed = replace(make_trajectory("cut", success=False), ending=Ending.TIME_LIMIT)
+    unknown = replace(failed, verdict=Verdict(outcome="unknown", reason="the end of the run cut it off"))
+    run = distrl.record([failed], run__root=str(tmp_path / "runs"))
+    assert main(["export", str(run.path), str(tmp_path / "cut.gif"), "--film", "cut"]) == 0
+    films = [make_gif(Playback(trajectory=one, screens=())) for one in (unknown, failed)]
+    assert (tmp_path / "cut.gif").read_bytes() == films[0] != films[1]
 
 
 def test_a_screen_that_is_gone_is_drawn_from_its_elements(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distrl.config.schema import RuntimeConfig
+from distrl.runtime.local_inference import remove_sockets
 from distrl.runtime.run_folder import RunFolder, holder_of
 from distrl.runtime.spools import prepare_spools, remove_empty
 from distrl.runtime.supervision import SupervisedRole, Supervisor
@@ -125,6 +126,7 @@ class LocalRuntime(Supervisor[_Role]):
             role.done = True
             role.kill()
         if self._spools is not None:
+            remove_sockets(self._spools)
             remove_empty(self._spools)
 
     def _launch(self, role: _Role) -> None:

@@ -20,11 +20,12 @@ SHARED = {"rollout.decide": "actors", "inference.deadline_s": "120"}
 CARD_MB = 46_068
 """What the driver of an L40S, a card of 48 GB, says that it has."""
 WITHIN = {
-    "devices.per_worker": "32",
-    "rollout.batch_size": "32",
-    "policy.vlm.decide_batch": "32",
-    "policy.gpu_memory_gb": "23",
-    "learner.gpu_memory_gb": "22.5",
+    "devices.per_worker": "24",
+    "rollout.batch_size": "24",
+    "policy.vlm.decide_batch": "24",
+    "policy.vlm.fp8": "none",
+    "policy.gpu_memory_gb": "24",
+    "learner.gpu_memory_gb": "22",
     "run.minutes": "1.5",
 }
 """What the run differs in from `distrl bench vlm_run`."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from distrl.bench.vlm import training as vlm_training
-from distrl.bench.vlm.model import CPU
+from distrl.bench.vlm.model import CPU, WARM_CALLS
 from distrl.policies.vlm.scoring import Scorer
 
 
@@ -24,7 +24,7 @@ def test_the_learners_update_has_the_gradient_of_stock(monkeypatch: pytest.Monke
     monkeypatch.setattr(Scorer, "score", watched)
     trained = vlm_training.train(msgspec.structs.replace(CPU, train_batch=3, micro_batch=2))
     assert trained.gradient_difference < 1e-4
-    # Two warm-ups and two updates, each of a whole batch in two parts, and sampled answers.
-    assert parts == [2, 2, 2, 2, 1]
+    # Calls to warm up and one update, with new and with known screenshots, each of a whole batch in two parts; then sampled answers.
+    assert parts == [2] * 2 * (WARM_CALLS + 1) + [1]
     assert max(trained.rescored) < 1e-4
     assert min(trained.ours, trained.ours_new, trained.stock) > 0

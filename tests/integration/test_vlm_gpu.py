@@ -1,13 +1,18 @@
-"""What only a GPU runs: captured graphs, their draws, and adapters that change underneath them."""
+"""What only a GPU runs: captured graphs, their draws, adapters that change underneath them, and the memory that a process may take."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from distrl.policies.vlm.fast_generation import FastGenerate
 from distrl.policies.vlm.policy import VlmPolicy
 from distrl.types import Decision, Observation
-from support.vlms import mixed_screens, seen, shake, tiny_vlm
+from support.vlms import mixed_screens, seen, shake, tiny_model, tiny_vlm
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GPU = torch.device("cuda", max(0, torch.cuda.device_count() - 1))
@@ -61,3 +66,65 @@ def test_draws_go_on_from_the_seed_of_each_batch() -> None:
     one, two = ([decision.choice for decision in decide(policy, [seen()] * 4, seed)] for seed in (1, 2))
     assert one != two
     assert len(set(one)) > 1
+
+
+LIMITED = """
+import sys, torch
+from distrl.config.schema import VlmConfig
+from distrl.errors import ConfigError
+from distrl.policies.gpu_memory import allowed_bytes, free_bytes, limit_memory
+from distrl.policies.vlm.loading import load_model
+from distrl.policies.vlm.scoring import activation_budget_bytes
+
+here = torch.device("cuda", int(sys.argv[1]))
+limit_memory(here, 1.0, key="policy.gpu_memory_gb")
+held = torch.empty(400 * 2**20, dtype=torch.uint8, device=here)  # of whole segments: nothing is reserved beside it
+assert abs(allowed_bytes(here) - 1e9) < 1e5, allowed_bytes(here)
+assert 0 < free_bytes(here) <= 0.59e9, free_bytes(here)
+assert activation_budget_bytes(here) <= 0.37e9
+try:
+    torch.empty(700_000_000, dtype=torch.uint8, device=here)
+except torch.OutOfMemoryError:
+    print("no more than allowed")
+limit_memory(here, 0.4195, key="policy.gpu_memory_gb")
+try:
+    load_model(VlmConfig(path=sys.argv[2]), here)
+except ConfigError as error:
+    print(error)
+try:
+    limit_memory(here, 1e6, key="policy.gpu_memory_gb")
+except ConfigError as error:
+    print(error)
+"""
+
+
+def test_a_process_takes_no_more_of_a_gpu_than_it_may_and_says_what_would_fit() -> None:
+    command = [sys.executable, "-c", LIMITED, str(GPU.index), str(tiny_model("text"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "no more than allowed" in done.stdout
+    assert "this process may take 0.0 GB" in done.stdout
+    assert "--policy.gpu_memory_gb 0" in done.stdout
+
+
+def test_prepared_observations_are_decided_as_others_while_answers_are_under_way() -> None:
+    policy = tiny_vlm("qwen2.5-vl", generate=None, device=GPU, dtype="float32")
+    screens = mixed_screens()
+    expected = decide(policy, screens)
+    again = tiny_vlm("qwen2.5-vl", generate=None, device=GPU, dtype="float32")
+    with ThreadPoolExecutor(1) as beside:
+        preparing = beside.submit(again.prepare, screens)
+        decide(again, [screens[0]])
+        preparing.result()
+    found = decide(again, screens)
+    assert [one.choice for one in found] == [one.choice for one in expected]
+    assert [one.logp for one in found] == pytest.approx([one.logp for one in expected], abs=1e-3)
+
+
+def test_a_cache_has_room_for_prompts_that_grow_with_the_history() -> None:
+    policy = tiny_vlm("text", generate=None, device=GPU, dtype="float32")
+    decide(policy, [seen(instruction="word " * 150)])
+    assert isinstance(policy._generate, FastGenerate)
+    cache = policy._generate.cache
+    decide(policy, [seen(instruction="word " * 160)])
+    assert policy._generate.cache is cache

@@ -53,6 +53,7 @@ BENCHES = {
     "tuning": "learning.tuning",
     "view": "system.view",
     "vlm": "vlm.speed",
+    "vlm_48gb": "vlm.vlm_48gb",
     "vlm_run": "vlm.vlm_run",
     "web": "system.web",
     "web_kills": "system.web_kills",

@@ -406,6 +406,8 @@ class PolicyConfig(Section, frozen=True):
     """Which policy to train: pointer (reads UI elements), pixel (reads screenshots alone), vlm (a Hugging Face model), autoui (a T5 with one vector of the screenshot), an entry point or `package.module:attribute`."""
     device: Processor = "cpu"
     """Where workers and the evaluator decide: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
+    gpu_memory_gb: NotNegative = 0.0
+    """GB of a GPU that each process that decides may take, beside 1 GB for CUDA itself; 0: what is free. For processes that share a GPU."""
     pointer: PointerConfig = PointerConfig()
     pixel: PixelConfig = PixelConfig()
     vlm: VlmConfig = VlmConfig()

@@ -20,7 +20,7 @@ import msgspec
 
 from distrl.config.groups import Group, group_number, groups_of
 from distrl.config.reference import Setting, as_setting, flatten, kind_tables, options_tables, sections, settings
-from distrl.config.rules import check
+from distrl.config.rules import check, check_deciding
 from distrl.config.schema import Config
 from distrl.errors import ConfigError, closest
 from distrl.types import SettingValue
@@ -66,6 +66,7 @@ def load(path: Path | None = None, overrides: Mapping[str, SettingValue] | None 
     _refuse_other_kinds(values, sources)
     _tell_devices(values)
     config = check(msgspec.convert(_nest(values), Config))
+    check_deciding(config)
     for group in groups_of(config):
         _with(config, group)
     return Loaded(config=config, sources=sources)

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from distrl.config.groups import num_workers
+from distrl.config.groups import groups_of, num_workers
 from distrl.config.kinds import MOST_SECONDS
 from distrl.config.schema import Config
 from distrl.errors import ConfigError
@@ -75,7 +75,6 @@ def check(config: Config) -> Config:
     _check_fleet(config)
     _check_learner_gpus(config)
     _check_balance(config)
-    _check_deciding(config)
     for key, device in (("policy.device", config.policy.device), ("learner.device", config.learner.device)):
         if config.policy.kind == "pointer" and device.startswith("cuda"):
             raise ConfigError(
@@ -144,13 +143,14 @@ def _check_balance(config: Config) -> None:
         )
 
 
-def _check_deciding(config: Config) -> None:
-    """Raise where decisions are to be made by actors, and there is nothing that places any."""
-    if config.rollout.decide == "actors" and config.runtime.kind != "ray":
+def check_deciding(config: Config) -> None:
+    """Raise where workers of a group would ask actors, and the run has none; for the settings of a run, not of a group."""
+    asking = any(group.settings.get("rollout.decide") == "actors" for group in groups_of(config))
+    if asking and config.rollout.decide != "actors":
         raise ConfigError(
-            f"rollout.decide = actors, and runtime.kind = {config.runtime.kind} has none",
-            expected="a run on Ray, which on one machine may start its own",
-            fix="--runtime.kind ray --runtime.address local, or --rollout.decide local",
+            "rollout.groups has workers whose rollout.decide is actors, and the run's own is local, so that it starts no actors",
+            expected="actors for the run, and groups that decide themselves",
+            fix="--rollout.decide actors, and rollout.decide=local in the groups that have a policy of their own",
         )
 
 

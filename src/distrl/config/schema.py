@@ -162,7 +162,7 @@ class RolloutConfig(Section, frozen=True):
     groups: tuple[str, ...] = ()
     """Kinds of worker, instead of `rollout.workers` alike ones: for each, how many, and settings in which they differ from the run's, such as "4 devices.kind=android devices.per_worker=8 runtime.device_resource=phone"."""
     decide: Literal["local", "actors"] = "local"
-    """Who decides: each worker with a policy of its own, or actors that decide for all workers, in batches, where the GPUs are (`[inference]`; on Ray only)."""
+    """Who decides: each worker with a policy of its own, or actors that decide for all workers and the evaluator, in batches, where the GPUs are (`[inference]`): with one GPU, one copy of the policy for all of them."""
     batch_size: Few = 64
     """Most decisions that are made at once."""
     batch_wait_s: SecondsOrNone = 0.004
@@ -193,7 +193,7 @@ class InferenceConfig(Section, frozen=True):
     actors: Few = 1
     """Processes that decide for all workers where `rollout.decide` is actors, each with a copy of the policy on `policy.device`; workers ask the one with the least to do."""
     cpus: NotNegative = 1.0
-    """CPUs that Ray sets aside for each of them."""
+    """CPUs that Ray sets aside for each of them; without Ray, this and the next two are not looked at."""
     gpus: NotNegative = 0.0
     """GPUs that Ray sets aside for each of them; with it, they run on nodes that have some; 0.5 puts two on one."""
     resource: str = ""
@@ -283,6 +283,8 @@ class ReplayConfig(Section, frozen=True):
 class LearnerConfig(Section, frozen=True):
     device: Processor = "cpu"
     """Where the learner trains: "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one and the policy has a use for it)."""
+    gpu_memory_gb: NotNegative = 0.0
+    """GB of a GPU that the learner may take, beside 1 GB for CUDA itself; 0: what is free. For processes that share a GPU."""
     gpus: Annotated[int, Meta(ge=1, le=64)] = 1
     """GPUs of one machine that share every update, each holding all weights; on "cpu", processes that do, to try it with."""
     learning_rate: Positive = 3e-3

@@ -82,6 +82,14 @@ class ContinuousPolicy(Protocol):
 
 
 @runtime_checkable
+class Prepares(Protocol):
+    """Optional part of a policy that answers continuously: what it does on the CPU for an observation can be done beforehand."""
+
+    def prepare(self, observations: Sequence[Observation]) -> None:
+        """Do that, on another thread than the one that asks, and keep what comes of it until they are asked about."""
+
+
+@runtime_checkable
 class RandomAugmentation(Protocol):
     """Optional part of a policy whose `augment` draws at random: checkpoints then hold its generator too."""
 

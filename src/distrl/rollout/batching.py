@@ -5,7 +5,8 @@ weights are taken before a batch, so every decision is made by exactly one versi
 need the policy ask the batcher too (`between_batches`), so that no two threads ever use it; an evaluation that has its version
 decide here does so (`decide_with`).
 
-A policy that answers continuously gets every request at once, and each device its decision as soon as that is made. For new
+A policy that answers continuously gets every request at once, and each device its decision as soon as that is made; what it does
+on the CPU for a request is done beforehand, on a thread of its own, while it computes the answers under way. For new
 weights, and for others who need the policy, requests wait until those under way are answered.
 """
 
@@ -22,7 +23,7 @@ import msgspec
 import torch
 
 from distrl.errors import OutOfMemory, StoreError
-from distrl.policies.base import ContinuousPolicy, Policy
+from distrl.policies.base import ContinuousPolicy, Policy, Prepares
 from distrl.policies.nonfinite import skipped_counters
 from distrl.telemetry.spans import Spans
 from distrl.transport.base import Weights
@@ -30,6 +31,8 @@ from distrl.types import Decision, Observation, PolicyVersion
 
 T = TypeVar("T")
 Request = tuple[Observation, "asyncio.Future[tuple[Decision, int]]"]
+PREPARED_AT_ONCE = 16
+"""Observations, so that the first are ready while others are being prepared."""
 MOST_TOKENS = 64
 """Tokens between two looks at what else there is to do, where nothing ends and nobody asks."""
 
@@ -97,6 +100,12 @@ class Batcher:
         self._quiet.set()
         self._arrived = asyncio.Event()
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="decisions") if batching.aside else None
+        self._prepares = (
+            policy if self._continuous is not None and isinstance(policy, Prepares) and batching.aside else None
+        )
+        self._beforehand = ThreadPoolExecutor(1, thread_name_prefix="prompts") if self._prepares is not None else None
+        self._unprepared: list[Request] = []
+        self._preparing: asyncio.Task[None] | None = None
         self._num_aside = 0
         """Calls that the thread beside the event loop has to answer."""
         self.version = -1
@@ -126,9 +135,25 @@ class Batcher:
     async def decide(self, observation: Observation) -> tuple[Decision, int]:
         """A decision and the version that made it."""
         answer: asyncio.Future[tuple[Decision, int]] = asyncio.get_running_loop().create_future()
-        self._queue.append((observation, answer))
-        self._arrived.set()
+        if self._prepares is not None:
+            self._unprepared.append((observation, answer))
+            if self._preparing is None or self._preparing.done():
+                self._preparing = asyncio.create_task(self._prepare(self._prepares), name="prompts")
+        else:
+            self._queue.append((observation, answer))
+            self._arrived.set()
         return await answer
+
+    async def _prepare(self, policy: Prepares) -> None:
+        """Move requests to the queue once the policy has prepared them."""
+        while self._unprepared:
+            batch, self._unprepared = self._unprepared[:PREPARED_AT_ONCE], self._unprepared[PREPARED_AT_ONCE:]
+            observations = [observation for observation, _ in batch]
+            call = asyncio.get_running_loop().run_in_executor(self._beforehand, policy.prepare, observations)
+            await asyncio.wait({call})
+            call.exception()  # whatever it is, it happens again where they are asked about, and ends the worker there
+            self._queue += batch
+            self._arrived.set()
 
     async def run(self) -> None:
         """Answer requests until cancelled; an error in the policy goes to whoever asked, and ends the worker."""

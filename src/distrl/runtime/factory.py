@@ -24,6 +24,7 @@ from distrl.devices.pool import DevicePool
 from distrl.evaluation.evaluate import Evaluation
 from distrl.experience.frames import FrameBuffer, FrameCache, FrameReader
 from distrl.policies.base import NoFrames, Policy, PolicyContext, notices_of
+from distrl.policies.gpu_memory import limit_memory
 from distrl.rollout.batching import Batcher, Batching, Decider
 from distrl.rollout.deadlines import longest_attempt_s, longest_turn_s, verdicts_of_worker_s
 from distrl.rollout.episode import EpisodeLimits, EpisodeTools
@@ -63,10 +64,12 @@ def prepare_torch() -> None:
 def make_policy(config: Config, frames: FrameReader | None = None, *, learning: bool = False) -> Policy[Any]:
     """A policy with fresh weights, on the device of the learner or of those who act; it reads pictures from `frames`."""
     policy = config.policy
-    key = "learner.device" if learning else "policy.device"
+    role, own = ("learner", config.learner) if learning else ("policy", policy)
+    device = torch_device(own.device, key=f"{role}.device")
+    limit_memory(device, own.gpu_memory_gb, key=f"{role}.gpu_memory_gb")
     context = PolicyContext(
         frames=NoFrames() if frames is None else frames,
-        device=torch_device(config.learner.device if learning else policy.device, key=key),
+        device=device,
         learning=learning,
         seed=config.run.seed,
     )
@@ -226,7 +229,9 @@ def _make_decider(context: RoleContext, frames: FrameReader | None, seed: str) -
     """Who decides for a worker, and who says what its policy can express: its own policy, or actors elsewhere."""
     config = context.config
     if config.rollout.decide == "actors":
-        remote = _make_remote(context, frames, seed, batch_size=config.rollout.batch_size)
+        # On one machine a call costs next to nothing, and each device gets its answer as soon as that is made.
+        together = config.rollout.batch_size if config.runtime.kind == "ray" else 1
+        remote = _make_remote(context, frames, seed, batch_size=together)
         return remote, remote
     policy = make_policy(config, frames)
     log_notices(policy, context.log)

@@ -16,12 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from distrl.config.schema import RuntimeConfig
+from distrl.runtime.local_inference import remove_sockets
 from distrl.runtime.run_folder import RunFolder, holder_of
 from distrl.runtime.spools import prepare_spools, remove_empty
 from distrl.runtime.supervision import SupervisedRole, Supervisor
 from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.files import FileTransport
 
+MPS_PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
+"""0: normal, 1: below; of no effect without that service."""
 KILL_S = 10.0
 """How long a process that is killed may take to be gone."""
 
@@ -125,6 +128,7 @@ class LocalRuntime(Supervisor[_Role]):
             role.done = True
             role.kill()
         if self._spools is not None:
+            remove_sockets(self._spools)
             remove_empty(self._spools)
 
     def _launch(self, role: _Role) -> None:
@@ -132,6 +136,8 @@ class LocalRuntime(Supervisor[_Role]):
         self._begin_incarnation(role)
         # One thread per process: more of them collapse under contention on few cores.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        if role.name == "learner":  # where NVIDIA's Multi-Process Service shares a GPU out, decisions come first
+            environment.setdefault(MPS_PRIORITY, "1")
         role.reason_pipe, theirs = os.pipe()
         os.set_blocking(role.reason_pipe, False)
         flags = ["--supervisor", str(os.getpid()), "--exit-reason", str(theirs), "--spools", str(self._spools)]

@@ -22,7 +22,8 @@ from types import FrameType
 
 from distrl.config.load import config_of
 from distrl.errors import DistrlError
-from distrl.runtime.base import RoleContext, worker_names
+from distrl.runtime.base import NoInference, RoleContext, inference_names, worker_names
+from distrl.runtime.local_inference import SocketInference, SocketRequests, socket_of
 from distrl.runtime.run_folder import RunFolder, disk_errors, take
 from distrl.runtime.spools import left_spools, prepare_spools
 from distrl.telemetry.events import EventLog
@@ -139,6 +140,7 @@ def make_context(name: str, run: RunFolder, stop: _Stop, spools: Path) -> RoleCo
     incarnation = 1 + sum(event["event"] == "started" for event in transport.events.read(name))
     log = transport.events.log(name)
     log.write("started", incarnation=incarnation)
+    decides, here = name in inference_names(config), NoInference()
     return RoleContext(
         name=name,
         config=config,
@@ -154,6 +156,8 @@ def make_context(name: str, run: RunFolder, stop: _Stop, spools: Path) -> RoleCo
         stopping=stop.stopping,
         screens=FileScreens(run.heartbeats, name),
         orphaned=stop.orphaned,
+        inference=here if decides or not inference_names(config) else SocketInference(spools, inference_names(config)),
+        requests=SocketRequests(socket_of(spools, name)) if decides else here,
     )
 
 

@@ -206,6 +206,7 @@ class Session:
         self._device_times_s = self._device_times()
         self._gpu_utilisation = self._gpu.mean() if self._gpu is not None else None
         self._collect_s, self._collecting_since_s = self._collected_s(), None
+        self._log.write("collected", collect_s=round(self._collect_s, 2))
 
     def _count_time(self) -> None:
         """Have the time of collecting pass from when a worker first plays, and stand still while no worker has a device."""

@@ -42,7 +42,8 @@ async def _collect(context: RoleContext) -> None:
             worker.stop()
         else:
             meter = worker.meter
-            context.heartbeat.figures.update(busy_s=meter.busy_s(), device_s=meter.device_s())
+            decided = {"decisions": float(parts.batcher.num_decisions)}
+            context.heartbeat.figures.update(busy_s=meter.busy_s(), device_s=meter.device_s(), **decided)
             balancing.look()
         _beat(context, worker, parts)
         beats += 1

@@ -46,6 +46,7 @@ METRICS: dict[str, Metric] = {
         _metric("worker/judge/tokens_in", "tokens", "tokens of the requests, as the endpoint counts", "rises steadily"),
         _metric("worker/judge/tokens_out", "tokens", "tokens of the answers, as the endpoint counts", "rises steadily"),
         _metric("worker/judge/cost", "currency", "what these tokens cost at judge.model.price_in and price_out", "what you are ready to pay"),
+        _metric("worker/decisions", "decisions", "decisions made for it since the process started, until it was told to stop", "rises steadily"),
         _metric("worker/busy_s", "s", "time inside calls to devices, summed over the devices of this worker", "rises by almost one second per device and second"),
         _metric("worker/device_s", "s", "time since the first call to a device, once for each device that this worker really has; worker/busy_s is a share of it", "rises by one second per device and second"),
         _metric("worker/batch/mean", "decisions", "decisions per batch", "above 2 with many devices"),

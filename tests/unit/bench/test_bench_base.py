@@ -121,7 +121,7 @@ def test_every_kept_results_file_is_of_a_benchmark_and_can_be_read_with_its_reco
     "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.name
 )
 def test_every_benchmark_that_a_page_names_exists(page: Path) -> None:
-    named = set(re.findall(r"distrl bench ([a-z_]+)", page.read_text(encoding="utf-8")))
+    named = set(re.findall(r"distrl bench ([a-z_0-9]+)", page.read_text(encoding="utf-8")))
     assert named <= set(names())
 
 

@@ -61,7 +61,7 @@ def test_groups_are_written_and_read_back(tmp_path: Path) -> None:
         ("2 devices.per_worker=many", "does not fit"),
         ("2 devices.per_wroker=3", "is no setting"),
         ("2 devices.kind=android devices.sim.latency.profile=instant", "is read by sim alone"),
-        ("2 rollout.decide=actors", "runtime.kind = local has none"),
+        ("2 rollout.decide=actors", "starts no actors"),
     ],
 )
 def test_a_group_that_cannot_be_is_refused(line: str, why: str) -> None:

@@ -110,11 +110,12 @@ def test_the_phone_that_fails_on_purpose_is_a_rule_of_simulated_phones_alone() -
         check(replace(own, devices=replace(own.devices, kind="sim")))
 
 
-def test_actors_that_decide_need_a_runtime_that_places_them() -> None:
-    with pytest.raises(ConfigError, match="kind = local has none") as caught:
-        load_config(None, {"rollout.decide": "actors"})
-    assert "--runtime.kind ray --runtime.address local" in caught.value.fix
-    load_config(None, {"rollout.decide": "actors", "runtime.kind": "ray"})
+@pytest.mark.parametrize("kind", ["local", "ray"])
+def test_a_group_asks_actors_only_where_the_run_has_some(kind: str) -> None:
+    groups = ["1 rollout.decide=local", "2 rollout.decide=actors"]
+    with pytest.raises(ConfigError, match="starts no actors"):
+        load_config(None, {"rollout.groups": groups, "runtime.kind": kind})
+    load_config(None, {"rollout.groups": groups, "runtime.kind": kind, "rollout.decide": "actors"})
 
 
 def test_every_whole_number_has_an_upper_bound_and_says_so_in_plain_digits() -> None:

@@ -352,3 +352,51 @@ def test_where_there_is_no_room_for_all_under_way_they_are_asked_again_in_smalle
     assert batcher.num_halved == 2
     with pytest.raises(OutOfMemory):
         ask(make_batcher(Continuous(room=0), batch_size=8), 4)
+
+
+class Preparing(Continuous):
+    """Wants some work done beforehand; keeps where that was done."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self._fails = fails
+        self.prepared: list[Observation] = []
+        self.unprepared = 0
+        self.threads: dict[str, set[int]] = {"prepare": set(), "ask": set()}
+
+    def prepare(self, observations: Sequence[Observation]) -> None:
+        self.threads["prepare"].add(threading.get_ident())
+        if self._fails:
+            raise StoreError("the picture is gone")
+        self.prepared += observations
+
+    def ask(self, observations: Mapping[int, Observation], *, temperature: float, generator: torch.Generator) -> None:
+        self.threads["ask"].add(threading.get_ident())
+        if self._fails:
+            raise StoreError("the picture is gone")
+        self.unprepared += sum(one not in self.prepared for one in observations.values())
+        super().ask(observations, temperature=temperature, generator=generator)
+
+
+def test_requests_are_prepared_on_a_thread_of_its_own_before_they_are_asked() -> None:
+    policy = Preparing()
+    batcher = aside(policy)
+    assert len(ask(batcher, 40)) == 40
+    assert len(policy.prepared) == batcher.num_decisions == 40
+    assert policy.unprepared == 0
+    assert not policy.threads["prepare"] & policy.threads["ask"]
+    assert threading.get_ident() not in policy.threads["prepare"] | policy.threads["ask"]
+
+
+def test_what_cannot_be_prepared_ends_the_batcher_where_it_is_asked() -> None:
+    policy = Preparing(fails=True)
+    with pytest.raises(StoreError, match="the picture is gone"):
+        ask(aside(policy), 3)
+    assert policy.threads["ask"]
+
+
+def test_without_a_thread_aside_nothing_is_prepared_beforehand() -> None:
+    policy = Preparing()
+    policy.prepared = [SEEN]
+    assert len(ask(make_batcher(policy), 5)) == 5
+    assert not policy.threads["prepare"]

@@ -535,3 +535,37 @@ def test_roles_are_told_where_to_spool_and_an_empty_folder_does_not_stay(tmp_pat
     finally:
         made.runtime.stop()
     assert not spools.exists()
+
+
+TELLS_PRIORITY = """
+import os, signal, sys
+from pathlib import Path
+place = Path(sys.argv[1])
+place.with_suffix(".new").write_text(os.environ.get("CUDA_MPS_CLIENT_PRIORITY", "none"))
+place.with_suffix(".new").rename(place)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(None, {"learner": "1", "worker-0": "none"}), ("0", {"learner": "0", "worker-0": "0"})]
+)
+def test_updates_come_after_decisions_where_the_service_shares_the_gpu_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, expected: dict[str, str]
+) -> None:
+    monkeypatch.delenv("CUDA_MPS_CLIENT_PRIORITY", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_MPS_CLIENT_PRIORITY", given)
+    run = RunFolder(tmp_path / "run")
+    run.logs.mkdir(parents=True)
+    command = lambda role: [sys.executable, "-c", TELLS_PRIORITY, str(tmp_path / role)]  # noqa: E731
+    runtime = LocalRuntime(run, QUICK, command=command)
+    runtime.start(tuple(expected))
+    try:
+        until_s = time.monotonic() + PATIENCE_S
+        while not all((tmp_path / role).exists() for role in expected):
+            assert time.monotonic() < until_s
+            time.sleep(LOOK_S)
+    finally:
+        runtime.stop()
+    assert {role: (tmp_path / role).read_text() for role in expected} == expected

@@ -69,9 +69,9 @@ def test_a_worker_reports_what_is_declared(tmp_path: Path) -> None:
     worker = Worker(parts)
     worker_role.Balancing(context, worker, parts).look()
     worker_role._beat(context, worker, parts)
-    # `_collect` itself adds the time of the devices, which it stops counting when the worker is told to stop.
+    # `_collect` itself adds the time of the devices and the decisions, which it stops counting when the worker is told to stop.
     elsewhere = {f"worker/{name}" for name in a_decider(Actors(), context.transport.weights).skipped_counters}
-    found = reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s"} | elsewhere
+    found = reported(context, tmp_path, "worker") | {"worker/busy_s", "worker/device_s", "worker/decisions"} | elsewhere
     assert found == declared("worker")
 
 

@@ -22,6 +22,7 @@ from distrl.bench.vlm.model import (
     prompts,
     seconds,
     stock_gradient_difference,
+    stock_seconds,
     with_answer,
 )
 from distrl.policies.vlm.adapters import AdapterMerger
@@ -136,7 +137,7 @@ def _decisions(model: Any, batch: int, setting: VlmSetting) -> tuple[float, floa
     inputs = prompts(model, batch)
     _restore_stock(model)
     with default_attention():
-        stock_s = seconds(lambda: _stock_answers(model, inputs), setting)
+        stock_s = stock_seconds(lambda: _stock_answers(model, inputs), setting)
     ours = FastAnswers(model, inputs)
     ours_s = seconds(ours.answer, setting)
     return batch / ours_s, batch / stock_s
@@ -171,7 +172,6 @@ class FastAnswers:
         vocabulary = Vocabulary(ends=(), padding=0, forbidden=FORBIDDEN_TOKENS)
         network, text = VlmNetwork(model, value_width=8), FastText(model, fp8=fp8 == "all")
         self._engine = Engine(network, text, vocabulary, slots=len(self._ids), answer_tokens=ANSWER_TOKENS)
-        self.answer()  # the graph of an image is captured when its size comes for the second time
 
     @torch.no_grad()
     def answer(self) -> list[Finished]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from distrl.bench.jobs import log_progress
 from distrl.config.schema import VlmConfig
 from distrl.policies.dialects import dialect
 from distrl.policies.vlm.adapters import add_adapters
@@ -26,6 +29,8 @@ IMAGE, START, END, FILLER = 3, 1, 2, 10
 """Token ids: image placeholder, start and end of an image, and the first id of plain text."""
 FORBIDDEN_TOKENS = tuple(range(FILLER))
 
+WARM_CALLS = 3
+"""What is new is compiled in the first call, and captured as a graph where it comes again."""
 ADAPTER_STD = 0.01
 """Standard deviation of the adapters' B matrices, which start at zero: as after some training."""
 
@@ -40,12 +45,20 @@ class VlmSetting(msgspec.Struct, frozen=True, kw_only=True):
     train_batch: int
     micro_batch: int
     repeats: int
+    """Calls that are timed, at least."""
+    stock_repeats: int
+    """The same of stock transformers, whose calls take seconds each."""
+    least_s: float = 0.0
+    """Calls that are short are timed for so long."""
 
 
 GPU = VlmSetting(
-    shape="3b", device="cuda", dtype="bfloat16", batches=(32, 64, 1), train_batch=32, micro_batch=32, repeats=3
+    shape="3b", device="cuda", dtype="bfloat16", batches=(32, 64, 1), train_batch=32, micro_batch=32, repeats=3,
+    stock_repeats=2, least_s=1.5,
+)  # fmt: skip
+CPU = VlmSetting(
+    shape="tiny", device="cpu", dtype="float32", batches=(2,), train_batch=2, micro_batch=2, repeats=1, stock_repeats=1
 )
-CPU = VlmSetting(shape="tiny", device="cpu", dtype="float32", batches=(2,), train_batch=2, micro_batch=2, repeats=1)
 
 
 def build_model(shape: str, setting: VlmSetting) -> Any:
@@ -56,7 +69,7 @@ def build_model(shape: str, setting: VlmSetting) -> Any:
     others = {"bos_token_id": 5, "eos_token_id": 6, "pad_token_id": 0}
     describe: Any = Qwen2_5_VLConfig
     make: Any = Qwen2_5_VLForConditionalGeneration
-    config = describe(**_shape(shape), **tokens, **others, tie_word_embeddings=True)
+    config = describe(**_shape(shape), **tokens, **others, tie_word_embeddings=shape != "7b")
     with torch.device(setting.device):
         model = make._from_config(config, dtype=getattr(torch, setting.dtype))
     return model.to(setting.device).eval()
@@ -69,6 +82,12 @@ CHAT_TEMPLATE = (
     "{% else %}{{ c.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+
+
+def make_folder(setting: VlmSetting, folder: Path) -> None:
+    """`save_model` in a process of its own, which leaves nothing on the GPU."""
+    log_progress(f"making a model of the {setting.shape} shape")
+    subprocess.run([sys.executable, "-m", __name__, setting.shape, setting.device, setting.dtype, folder], check=True)
 
 
 def save_model(setting: VlmSetting, folder: Path) -> None:
@@ -108,6 +127,8 @@ def save_model(setting: VlmSetting, folder: Path) -> None:
 
 
 def _shape(name: str) -> dict[str, Any]:
+    if name == "7b":
+        return _shape_7b()
     deep = name == "3b"
     sections = [16, 24, 24] if deep else [2, 3, 3]
     wide = name in ("3b", "shallow")
@@ -136,6 +157,23 @@ def _shape(name: str) -> dict[str, Any]:
         "window_size": 112,
     }
     return {"text_config": text, "vision_config": vision}
+
+
+def _shape_7b() -> dict[str, Any]:
+    found = _shape("3b")
+    text = {
+        "hidden_size": 3584,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "intermediate_size": 18944,
+        "vocab_size": 152_064,
+        "tie_word_embeddings": False,
+    }
+    return {
+        "text_config": {**found["text_config"], **text},
+        "vision_config": {**found["vision_config"], "out_hidden_size": 3584},
+    }
 
 
 def prompts(model: Any, batch: int) -> dict[str, Tensor]:
@@ -186,19 +224,32 @@ def matrix_rate(setting: VlmSetting) -> float:
     """FLOPs per second of one large matrix product on this machine."""
     size = 8192 if setting.device == "cuda" else 512
     left = torch.randn(size, size, device=setting.device, dtype=getattr(torch, setting.dtype))
-    return 2.0 * size**3 / seconds(lambda: left @ left, setting, repeats=10)
+    products = 10
+    return products * 2.0 * size**3 / seconds(lambda: [left @ left for _ in range(products)], setting)
 
 
-def seconds(work: Callable[[], object], setting: VlmSetting, *, repeats: int = 0) -> float:
-    """Mean seconds of a call of `work`, after one call to warm up."""
-    repeats = repeats or setting.repeats
+def seconds(work: Callable[[], object], setting: VlmSetting) -> float:
+    """Mean seconds of a call of `work`, after calls to warm up: kernels are compiled and graphs captured in the first ones."""
+    for _ in range(WARM_CALLS):
+        work()
+    _synchronize(setting)
+    started_s, calls, spent_s = time.perf_counter(), 0, 0.0
+    while calls < setting.repeats or spent_s < setting.least_s:
+        work()
+        _synchronize(setting)
+        calls, spent_s = calls + 1, time.perf_counter() - started_s
+    return spent_s / calls
+
+
+def stock_seconds(work: Callable[[], object], setting: VlmSetting) -> float:
+    """The same for stock transformers, which captures nothing: one call warms it up."""
     work()
     _synchronize(setting)
     started_s = time.perf_counter()
-    for _ in range(repeats):
+    for _ in range(setting.stock_repeats):
         work()
     _synchronize(setting)
-    return (time.perf_counter() - started_s) / repeats
+    return (time.perf_counter() - started_s) / setting.stock_repeats
 
 
 def _synchronize(setting: VlmSetting) -> None:
@@ -281,3 +332,13 @@ def _gradient(adapted: Any, whole: dict[str, Tensor], size: int) -> Tensor:
     found = torch.cat([p.grad.flatten().float() for p in adapted.parameters() if p.grad is not None])
     adapted.zero_grad(set_to_none=True)
     return found
+
+
+if __name__ == "__main__":
+    save_model(
+        msgspec.convert(
+            {**msgspec.to_builtins(CPU), **dict(zip(("shape", "device", "dtype"), sys.argv[1:4], strict=True))},
+            VlmSetting,
+        ),
+        Path(sys.argv[4]),
+    )

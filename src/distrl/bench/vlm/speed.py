@@ -143,7 +143,14 @@ def _shallow(setting: VlmSetting) -> _Shallow:
     shape = "shallow" if setting.device == "cuda" else "tiny"
     batch, micro = min(8, setting.train_batch), min(4, setting.micro_batch)
     full = msgspec.structs.replace(
-        setting, shape=shape, dtype="float32", train_batch=batch, micro_batch=micro, repeats=1
+        setting,
+        shape=shape,
+        dtype="float32",
+        train_batch=batch,
+        micro_batch=micro,
+        repeats=1,
+        stock_repeats=1,
+        least_s=0.0,
     )
     with _no_tf32():
         logprob = logprob_difference(build_model(shape, full), full)[0]

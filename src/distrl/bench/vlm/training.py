@@ -26,6 +26,7 @@ from distrl.bench.vlm.model import (
     default_attention,
     prompts,
     seconds,
+    stock_seconds,
     with_answer,
 )
 from distrl.config.schema import VlmConfig
@@ -65,19 +66,20 @@ def train(setting: VlmSetting) -> Trained:
     whole = with_answer(inputs, answers)
     optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=0.0, fused=True)
 
-    def timed_s(backward: Callable[[], None]) -> float:
+    def update(backward: Callable[[], None]) -> Callable[[], None]:
         def step() -> None:
             optimizer.zero_grad(set_to_none=True)
             backward()
             optimizer.step()
 
-        return seconds(step, setting)
+        return step
 
     with default_attention():
-        stock_s = timed_s(_stock_backward(network, whole))
+        stock_s = stock_seconds(update(_stock_backward(network, whole)), setting)
     expected = _gradient(network)
     ours = _our_backward(network, config, whole)
-    new_s, ours_s = timed_s(ours), timed_s(partial(ours, _image_features(FastVision(network.base.model.visual), whole)))
+    seen = partial(ours, _image_features(FastVision(network.base.model.visual), whole))
+    new_s, ours_s = seconds(update(ours), setting), seconds(update(seen), setting)
     found = _gradient(network)
     return Trained(
         ours=setting.train_batch / ours_s,

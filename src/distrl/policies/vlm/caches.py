@@ -9,15 +9,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Lock
 from typing import Generic, TypeVar
 
 from PIL import Image, UnidentifiedImageError
+from torch import Tensor
 
 from distrl.errors import StoreError
 from distrl.experience.frames import FrameReader
 
 MAX_IMAGES = 256
 """Encoded screenshots held in memory: about 30 MB."""
+MAX_PIXELS = 256
+"""Decoded and scaled screenshots that wait for the GPU: 200 MB at 364 × 728."""
 MAX_PROMPTS = 16_384
 """Tokenized prompts held in memory; at 300 tokens each they take 20 MB."""
 
@@ -32,11 +36,12 @@ Prompt = TypeVar("Prompt", bound=Hashable)
 
 
 class ImageCache:
-    """Screenshots by reference, read when a batch needs them; those used last stay in memory, encoded."""
+    """Screenshots by reference, read when a batch needs them; those used last stay in memory, encoded. For several threads."""
 
     def __init__(self, frames: FrameReader) -> None:
         self._frames = frames
         self._held: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = Lock()
         self.num_undecodable = 0
         """Screenshots that break off in the middle and were replaced by black ones."""
 
@@ -70,28 +75,61 @@ class ImageCache:
             ) from error
 
     def _bytes(self, reference: str) -> bytes:
-        if reference in self._held:
-            self._held.move_to_end(reference)
-            return self._held[reference]
-        data = self._held[reference] = self._frames.get(reference)
-        if len(self._held) > MAX_IMAGES:
-            self._held.popitem(last=False)
+        with self._lock:
+            if reference in self._held:
+                self._held.move_to_end(reference)
+                return self._held[reference]
+        data = self._frames.get(reference)
+        with self._lock:
+            self._held[reference] = data
+            if len(self._held) > MAX_IMAGES:
+                self._held.popitem(last=False)
         return data
 
 
+class PixelCache:
+    """Screenshots decoded and scaled beforehand, each until it is taken. For several threads."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, Tensor] = OrderedDict()
+        self._lock = Lock()
+
+    def __contains__(self, reference: str) -> bool:
+        return reference in self._held
+
+    def put(self, reference: str, pixels: Tensor) -> None:
+        """Keep one; the oldest are forgotten for it where there are too many."""
+        with self._lock:
+            self._held[reference] = pixels
+            while len(self._held) > MAX_PIXELS:
+                self._held.popitem(last=False)
+
+    def take(self, reference: str) -> Tensor | None:
+        """One, which is forgotten; None where it is not there."""
+        with self._lock:
+            return self._held.pop(reference, None)
+
+
 class TextCache(Generic[Prompt]):
-    """Prompts as token ids, by a function that tokenizes several at once: a learner meets the same ones again and again."""
+    """Prompts as token ids, by a function that tokenizes several at once: a learner meets the same ones again and again.
+
+    For several threads.
+    """
 
     def __init__(self, tokenize: Callable[[Sequence[Prompt]], list[list[int]]], *, capacity: int = MAX_PROMPTS) -> None:
         self._tokenize, self._capacity = tokenize, capacity
         self._known: dict[Prompt, array[int]] = {}
+        self._lock = Lock()
 
     def ids(self, prompts: Sequence[Prompt]) -> list[Sequence[int]]:
         """The tokens of each prompt; over capacity, those made longest ago are forgotten."""
-        new = [item for item in dict.fromkeys(prompts) if item not in self._known]
+        with self._lock:
+            found = {item: self._known[item] for item in prompts if item in self._known}
+        new = [item for item in dict.fromkeys(prompts) if item not in found]
         made = dict(zip(new, (array("i", row) for row in self._tokenize(new)), strict=True)) if new else {}
-        found = [made[item] if item in made else self._known[item] for item in prompts]
-        self._known.update(made)
-        while len(self._known) > self._capacity:
-            del self._known[next(iter(self._known))]
-        return list(found)
+        found.update(made)
+        with self._lock:
+            self._known.update(made)
+            while len(self._known) > self._capacity:
+                del self._known[next(iter(self._known))]
+        return [found[item] for item in prompts]

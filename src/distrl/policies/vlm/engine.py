@@ -28,6 +28,8 @@ from distrl.policies.vlm.tokens import Answer, Vocabulary, draw, entropy_of, tok
 
 STEP_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Batch sizes with a graph of their own; others are filled up."""
+ROOM = 1.25
+"""Slots are made for prompts so much longer than the longest so far: prompts grow with the history, and a larger cache needs all graphs anew."""
 PLACE_STEP = 128
 """Slots have a multiple of so many places."""
 PROMPT_TOKENS = 32_768
@@ -163,13 +165,14 @@ class Engine:
     def _prepare(self, prompts: dict[int, Prompt], prefix: tuple[int, ...]) -> None:
         """Make the cache large enough, and the adapters and the prefix those of the present weights."""
         longest = max(len(prompt.ids) for prompt in prompts.values())
-        places = -(-(longest + self._answer_tokens) // PLACE_STEP) * PLACE_STEP
+        needed = longest + self._answer_tokens
         versions = lora_versions(self._network)
-        if not self._running and (self._cache is None or self._cache.places < places):
+        if not self._running and (self._cache is None or self._cache.places < needed):
             self.clear()
+            places = -(-(int(ROOM * longest) + self._answer_tokens) // PLACE_STEP) * PLACE_STEP
             self._cache = KeyValues(self._base, slots=self.slots + 1, places=places)
         assert self._cache is not None, "a cache for the first prompt"
-        if self._cache.places < places:
+        if self._cache.places < needed:
             raise RuntimeError("a prompt longer than the slots joined while answers were under way")
         if not all(tuple(prompt.ids[: len(prefix)]) == prefix for prompt in prompts.values()):
             prefix = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import ceil, sqrt
 from typing import Any, Protocol
 
@@ -91,6 +92,7 @@ class PatchProcessor:
         self._scale = tuple(
             torch.tensor(given) / processor.rescale_factor for given in (processor.image_mean, processor.image_std)
         )
+        self._scale_on = cache(lambda device: tuple(given.to(device) for given in self._scale))
         self._token_id: int = model.config.image_token_id
         self._token: str = model.tokenizer.convert_ids_to_tokens(self._token_id)
         self._typed = "mm_token_type_ids" in inspect.signature(model.network.forward).parameters
@@ -115,20 +117,36 @@ class PatchProcessor:
 
         Numbers as the processor in the folder makes them; computed on `device`, where bytes travel instead of floats.
         """
-        sizes = [self.processed_size(image.size) for image in images]
-        shown = list(image_threads().map(_pixels, images, sizes))
+        return self.patches_of(self.pixels(images), device)
+
+    def pixels(self, images: Sequence[Image.Image]) -> list[Tensor]:
+        """The images as the model gets them, [H, W, 3] in bytes; scaled at the same time."""
+        return list(image_threads().map(_pixels, images, [self.processed_size(image.size) for image in images]))
+
+    def patches_of(self, shown: Sequence[Tensor], device: torch.device | None = None) -> dict[str, Tensor]:
+        """What `patches` gives, from the images' `pixels`."""
         on = device or torch.device("cpu")
-        patches = [self._patches_of(pixels.to(on)) for pixels in shown]
-        grids = [(1, height // self._patch, width // self._patch) for width, height in sizes]
+        alike = len({pixels.shape for pixels in shown}) == 1
+        patches = (
+            [self._rows(torch.stack(list(shown)).to(on))] if alike else [self._rows(one[None].to(on)) for one in shown]
+        )
+        grids = [self._grid((width, height)) for height, width, _ in (pixels.shape for pixels in shown)]
         return {"pixel_values": torch.cat(patches), "image_grid_thw": torch.tensor(grids)}
 
-    def _patches_of(self, pixels_HWC: Tensor) -> Tensor:
-        """One image as rows of patches, in groups of those that become one token."""
-        size, merge, (height, width, _) = self._patch, self._merge, pixels_HWC.shape
-        mean, std = (given.to(pixels_HWC.device) for given in self._scale)
-        scaled_HWC = (pixels_HWC.float() - mean) / std
-        split = scaled_HWC.view(height // size // merge, merge, size, width // size // merge, merge, size, 3)
-        rows = split.permute(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3, 1, size * size)
+    def grid(self, size: Size) -> tuple[int, int, int]:
+        """How many patches deep, high and wide an image of `size` becomes."""
+        return self._grid(self.processed_size(size))
+
+    def _grid(self, processed: Size) -> tuple[int, int, int]:
+        return 1, processed[1] // self._patch, processed[0] // self._patch
+
+    def _rows(self, pixels_BHWC: Tensor) -> Tensor:
+        """Images of one size as rows of patches, in groups of those that become one token."""
+        size, merge, (count, height, width, _) = self._patch, self._merge, pixels_BHWC.shape
+        mean, std = self._scale_on(pixels_BHWC.device)
+        scaled_BHWC = (pixels_BHWC.float() - mean) / std
+        split = scaled_BHWC.view(count, height // size // merge, merge, size, width // size // merge, merge, size, 3)
+        rows = split.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(-1, 3, 1, size * size)
         # A still image is as many equal frames as the model takes at once.
         patches: Tensor = rows.expand(-1, -1, self._processor.temporal_patch_size, -1).flatten(1)
         return patches
@@ -137,7 +155,10 @@ class PatchProcessor:
         """The prompts with as many placeholders as their images have tokens; without the images."""
         counts = iter([int(grid.prod()) // self._patches_per_token for grid in grids])
         texts = [_fill(prompt, self._token, lambda: self._token * next(counts)) for prompt in prompts]
-        ids = tokenize(self._tokenizer, texts)
+        return self.filled(tokenize(self._tokenizer, texts))
+
+    def filled(self, ids: Sequence[Sequence[int]]) -> UnpaddedInputs:
+        """Prompts that were filled before, from their tokens."""
         kinds = [[int(id == self._token_id) for id in row] for row in ids]
         return UnpaddedInputs(ids=ids, per_token={"mm_token_type_ids": kinds} if self._typed else {})
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from distrl.config.schema import VlmConfig
 from distrl.errors import ConfigError
 from distrl.installing import install
+from distrl.policies.gpu_memory import free_bytes
 from distrl.policies.vlm.folder import check_folder
 
 
@@ -45,6 +47,7 @@ def load_model(config: VlmConfig, device: torch.device) -> Model:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     set_verbosity_error()  # type: ignore[no-untyped-call]
     folder = check_folder(config.path)
+    _refuse_too_large(folder, config, device)
     options = _options(config)
     with _config_errors(folder):
         described = AutoConfig.from_pretrained(folder, **options)
@@ -62,6 +65,32 @@ def load_model(config: VlmConfig, device: torch.device) -> Model:
             fix=f"name it in {folder / 'tokenizer_config.json'}",
         )
     return Model(network=network, config=described, tokenizer=tokenizer, takes_images=takes_images)
+
+
+def _refuse_too_large(folder: Path, config: VlmConfig, device: torch.device) -> None:
+    """Raise where not even the weights fit into what there is of the GPU, and say which of the known models would."""
+    if device.type != "cuda":
+        return
+    room, weights = free_bytes(device), weights_bytes(folder, weights_dtype(config, device).itemsize)
+    if weights <= room:
+        return
+    from distrl.policies.vlm.memory import GB, KNOWN, least_bytes
+
+    fitting = [shape.name for shape in KNOWN if least_bytes(shape, config) <= room]
+    raise ConfigError(
+        f"the weights in {folder} take {weights / GB:.1f} GB, and this process may take {room / GB:.1f} GB of {device}",
+        expected=f"a model that fits, with some room to work in: {', '.join(fitting) or 'none of those in docs/vlm.md'}",
+        fix="take a smaller model, a larger GPU, or --rollout.decide actors, so that workers and evaluator share one copy",
+    )
+
+
+def weights_bytes(folder: Path, item: int) -> int:
+    """What the weights in a folder take where each has so many bytes."""
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as held:
+            count += sum(prod(held.get_slice(name).get_shape()) for name in held.keys())  # noqa: SIM118
+    return item * count
 
 
 def _refuse_without_packages() -> None:

@@ -16,7 +16,7 @@ import sys
 import msgspec
 
 from distrl.config.schema import VlmConfig
-from distrl.policies.vlm.engine import PROMPT_TOKENS
+from distrl.policies.vlm.engine import PROMPT_TOKENS, ROOM
 
 GB = 1e9
 
@@ -78,12 +78,12 @@ def learner_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
     return 2 * shape.parameters + 20 * adapter_parameters(shape, config.lora_rank) + kept + logits
 
 
-def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
+def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: float) -> float:
     """What a worker needs on a GPU: weights, the caches, and the layer that is being computed."""
     fast = config.fast and shape.fast and config.lora_rank > 0
     rows = config.decide_batch + fast  # the fast path has a slot to spare
     tokens = rows * (prompt_tokens + config.answer_tokens)
-    cache = tokens * shape.layers * 2 * shape.keys * 2
+    cache = rows * ((ROOM if fast else 1.0) * prompt_tokens + config.answer_tokens) * shape.layers * 2 * shape.keys * 2
     passing = (min(tokens, PROMPT_TOKENS) if fast else tokens) * 2 * (6 * shape.hidden + 3 * shape.inner)
     weights = shape.parameters * (2 if config.lora_rank else 4)
     if config.fp8 == "all" and fast:
@@ -91,6 +91,11 @@ def worker_bytes(shape: Shape, config: VlmConfig, prompt_tokens: int) -> float:
     if config.merge and config.lora_rank:
         weights += 2 * adapted_parameters(shape)
     return weights + cache + passing + 12 * rows * shape.words
+
+
+def least_bytes(shape: Shape, config: VlmConfig) -> float:
+    """What the weights take, and a tenth more to work in."""
+    return 1.1 * shape.parameters * (2 if config.lora_rank else 4)
 
 
 def table(prompt_tokens: int = 1700) -> str:

@@ -21,6 +21,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from distrl.policies.gpu_memory import allowed_bytes
 from distrl.policies.vlm.image_processor import UnpaddedInputs
 from distrl.policies.vlm.tokens import NEVER, Answer, pad
 
@@ -109,8 +110,8 @@ def _positions(unpadded: UnpaddedInputs, answers: Sequence[Answer], base: Any, b
 
 
 def feature_bytes(device: torch.device) -> float:
-    """How much memory the features of screenshots may take: a share of what a GPU has, or 1 GB elsewhere."""
-    return FEATURE_SHARE * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 1e9
+    """How much memory the features of screenshots may take: a share of what there is of a GPU, or 1 GB elsewhere."""
+    return FEATURE_SHARE * allowed_bytes(device) if device.type == "cuda" else 1e9
 
 
 class ImageFeatures:
@@ -119,6 +120,9 @@ class ImageFeatures:
     def __init__(self, capacity_bytes: float) -> None:
         self._capacity, self._size = capacity_bytes, 0
         self._kept: OrderedDict[str, Image] = OrderedDict()
+
+    def __contains__(self, reference: str) -> bool:
+        return reference in self._kept
 
     def get(self, reference: str) -> Image | None:
         """The features of a screenshot; None where they have to be computed."""

@@ -7,6 +7,7 @@ with. Under gradient, prompts go through the model in micro-batches (`scoring`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property
 
@@ -22,7 +23,7 @@ from distrl.policies.dialects import dialect
 from distrl.policies.nonfinite import SKIPPED_DECISION, NonFiniteGuard
 from distrl.policies.oom import vlm_oom_errors
 from distrl.policies.vlm.adapters import AdapterMerger, add_adapters
-from distrl.policies.vlm.caches import ImageCache, TextCache
+from distrl.policies.vlm.caches import ImageCache, PixelCache, TextCache
 from distrl.policies.vlm.chat import Chat
 from distrl.policies.vlm.engine import Prompt, common_prefix, prompts_of
 from distrl.policies.vlm.fast_generation import FastGenerate, generated, speed_up, supports
@@ -59,9 +60,9 @@ class VlmPolicy:
         self._processor, self._image_cache = make_image_processor(model, config), ImageCache(context.frames)
         self.chat = Chat(self.tokenizer, config.path, self._processor.placeholder if self._processor else "")
         self._prompter = Prompter(config, self.dialect, self.chat, self._processor, self._image_cache)
-        self._text_cache = TextCache[Encoded](
-            lambda items: tokenize(self.tokenizer, [self.prompt(one) for one in items])
-        )
+        self._text_cache, self._pixels = TextCache[Encoded](self._tokenize), PixelCache()
+        self._beforehand = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        """Reads the prompts of the next micro-batch."""
         self.network = VlmNetwork(add_adapters(model.network, config), value_width=config.value_width)
         self.nonfinite, self.notices = NonFiniteGuard(), self.chat.notices
         self.scorer = Scorer(
@@ -119,7 +120,7 @@ class VlmPolicy:
         images: list[ImageOnDevice] = []
         unpadded = UnpaddedInputs(ids=[])
         if isinstance(self._processor, PatchProcessor):
-            images = self._image_features(self._processor, [Image.new("RGB", TRIAL_SIZE)])
+            images = self._image_features(self._processor, self._processor.pixels([Image.new("RGB", TRIAL_SIZE)]))
             unpadded = self._processor.fill([self.prompt(Encoded(text="", images=("",)))], images[0].grid[None])
         else:
             unpadded = UnpaddedInputs(ids=tokenize(self.tokenizer, [self.prompt(Encoded(text=""))]))
@@ -281,7 +282,9 @@ class VlmPolicy:
             self._merger.unmerge()
         if self._packs():
             size = max(size, self._rows_at_once([encoded[row] for row in order]))
-        rows = (order[at : at + size] for at in range(0, len(order), size))
+        rows = [order[at : at + size] for at in range(0, len(order), size)]
+        if self._packs() and len(rows) > 1:  # read while the first is computed
+            self._beforehand.submit(self._prepare, [encoded[row] for some in rows[1:] for row in some])
         parts = (self._micro_batch([encoded[row] for row in some], [choices[row] for row in some]) for some in rows)
         back = torch.tensor(order).argsort()
         logp_N, entropy_N, value_N = (column[back] for column in self.scorer.score(parts))
@@ -309,12 +312,38 @@ class VlmPolicy:
         return isinstance(self._generate, FastGenerate) and self.config.lora_rank > 0 and fits
 
     def _packed(self, asked: list[Encoded], answers: list[Answer]) -> Packed:
+        ids = self._text_cache.ids(asked)
         if not isinstance(self._processor, PatchProcessor):
-            return pack(UnpaddedInputs(ids=self._text_cache.ids(asked)), answers, self.network.base)
+            return pack(UnpaddedInputs(ids=ids), answers, self.network.base)
         images = self._images(self._processor, [reference for item in asked for reference in item.images])
-        grids = torch.stack([image.grid for image in images]) if images else torch.empty(0, 3)
-        unpadded = self._processor.fill([self.prompt(item) for item in asked], grids)
-        return pack(unpadded, answers, self.network.base, images)
+        return pack(self._processor.filled(ids), answers, self.network.base, images)
+
+    def _tokenize(self, asked: Sequence[Encoded]) -> list[list[int]]:
+        """The tokens of some prompts, with as many placeholders as their screenshots have tokens."""
+        prompts, processor = [self.prompt(item) for item in asked], self._processor
+        if not isinstance(processor, PatchProcessor):
+            return tokenize(self.tokenizer, prompts)
+        grids = [processor.grid(self._image_cache.size(reference)) for item in asked for reference in item.images]
+        return [list(row) for row in processor.fill(prompts, torch.tensor(grids)).ids]
+
+    def prepare(self, observations: Sequence[Observation]) -> None:
+        """Write and tokenize the prompts of some observations, and decode and scale their screenshots: what `ask` begins with."""
+        self._prepare([self.encode(observation) for observation in observations])
+
+    def _prepare(self, asked: Sequence[Encoded]) -> None:
+        processor = self._processor
+        if not self._packs():
+            return
+        self._text_cache.ids(asked)
+        if isinstance(processor, PatchProcessor):
+            new = [
+                reference
+                for reference in dict.fromkeys(reference for item in asked for reference in item.images)
+                if reference not in self._pixels and reference not in self._features
+            ]
+            shown = processor.pixels(self._image_cache.images(new))
+            for reference, pixels in zip(new, shown, strict=True):
+                self._pixels.put(reference, pixels)
 
     @torch.no_grad()
     def _images(self, processor: PatchProcessor, references: Sequence[str]) -> list[ImageOnDevice]:
@@ -324,14 +353,21 @@ class VlmPolicy:
         new = [reference for reference in known if reference not in found]
         if new:
             with vlm_oom_errors("score_batch", len(new)):
-                made = self._image_features(processor, self._image_cache.images(new))
+                made = self._image_features(processor, self._taken_pixels(processor, new))
             for reference, image in zip(new, made, strict=True):
                 found[reference] = image
                 self._features.put(reference, image)
         return [found[reference] for reference in references]
 
-    def _image_features(self, processor: PatchProcessor, images: Sequence[Image.Image]) -> list[ImageOnDevice]:
-        inputs = processor.patches(images, self.device)
+    def _taken_pixels(self, processor: PatchProcessor, references: Sequence[str]) -> list[Tensor]:
+        """Screenshots as the model gets them: those that were prepared, and the others now."""
+        found = {reference: self._pixels.take(reference) for reference in references}
+        new = [reference for reference, pixels in found.items() if pixels is None]
+        made = dict(zip(new, processor.pixels(self._image_cache.images(new)), strict=True))
+        return [made[reference] if pixels is None else pixels for reference, pixels in found.items()]
+
+    def _image_features(self, processor: PatchProcessor, shown: Sequence[Tensor]) -> list[ImageOnDevice]:
+        inputs = processor.patches_of(shown, self.device)
         here = on_device(inputs, self.device, compute_dtype(self.config, self.device))
         pixels, grids = here["pixel_values"], inputs["image_grid_thw"]
         if self._vision is None:

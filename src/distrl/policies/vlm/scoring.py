@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from distrl.config.schema import VlmConfig
+from distrl.policies.gpu_memory import free_bytes
 from distrl.policies.nonfinite import NonFiniteGuard
 from distrl.policies.oom import vlm_oom_errors
 from distrl.policies.vlm.loading import compute_dtype, precision, weights_dtype
@@ -68,8 +69,7 @@ def activation_budget_bytes(device: torch.device) -> float:
     """How many bytes of activations an update may keep; without bound on a CPU."""
     if device.type != "cuda":
         return float("inf")
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return KEPT_SHARE * (torch.cuda.mem_get_info(device)[0] + unused)
+    return KEPT_SHARE * free_bytes(device)
 
 
 class Scorer:

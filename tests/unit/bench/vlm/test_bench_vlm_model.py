@@ -20,6 +20,7 @@ from distrl.bench.vlm.model import (
     GRID,
     IMAGE_TOKENS,
     TEXT_TOKENS,
+    WARM_CALLS,
     default_attention,
     flops_of,
     matrix_rate,
@@ -27,6 +28,7 @@ from distrl.bench.vlm.model import (
     prompts,
     rows_of,
     seconds,
+    stock_seconds,
     with_answer,
 )
 
@@ -93,16 +95,30 @@ def test_the_share_of_the_matrix_rate_is_what_was_computed_over_what_could_be(
 
 
 def test_the_matrix_rate_counts_two_operations_for_each_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vlm_model, "seconds", lambda work, setting, repeats: 0.5)
+    monkeypatch.setattr(vlm_model, "seconds", lambda work, setting: 0.5 * len(work()))
     assert matrix_rate(CPU) == 2.0 * 512**3 / 0.5
 
 
-@pytest.mark.parametrize(("repeats", "asked"), [(3, 0), (1, 10), (5, 2)])
-def test_work_is_done_once_to_warm_up_and_then_timed(repeats: int, asked: int) -> None:
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_work_is_timed_after_kernels_were_compiled_and_graphs_captured(repeats: int) -> None:
     done: list[int] = []
-    found = seconds(lambda: done.append(1), replace(CPU, repeats=repeats), repeats=asked)
-    assert len(done) == 1 + (asked or repeats)
+    found = seconds(lambda: done.append(1), replace(CPU, repeats=repeats))
+    assert len(done) == WARM_CALLS + repeats
+    assert WARM_CALLS >= 3  # one captures the graph of what came before
     assert found > 0.0
+
+
+def test_short_calls_are_timed_for_longer() -> None:
+    done: list[int] = []
+    found = seconds(lambda: done.append(1), replace(CPU, least_s=0.05))
+    assert len(done) > WARM_CALLS + CPU.repeats
+    assert 0.0 < found < 0.05
+
+
+def test_stock_is_timed_after_a_single_call() -> None:
+    done: list[int] = []
+    assert stock_seconds(lambda: done.append(1), replace(CPU, stock_repeats=2)) > 0.0
+    assert len(done) == 3
 
 
 def test_the_real_shape_is_that_of_the_published_model() -> None:

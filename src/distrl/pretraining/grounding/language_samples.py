@@ -2,8 +2,8 @@
 
 The prompt of every query is `head` (system message and image) and then its own text, and the head is the same for all of them.
 So a screen is encoded once: the queries stand one after the other in a row behind it, and each attends to the head and to itself
-alone. The first is the next step of a demonstration; others reach things by name, or read a text that is named by its square or
-by what stands above it. Loads no torch. Suffixes: R tokens of a row, A tokens of its answers.
+alone. The first is the next step, where the task is demonstrated; others reach things by name, or read a text that is named by its
+square or by what stands above it. Loads no torch. Suffixes: R tokens of a row, A tokens of its answers.
 """
 
 from __future__ import annotations
@@ -119,19 +119,20 @@ class LanguageSampleWriter:
         return True
 
     def _asked(self, screen: AnnotatedScreen) -> Iterator[tuple[int, GroundingQuery]]:
-        """The next step, then readings and things to reach in random order."""
-        first, *others = self._queries.make(screen)
-        yield STEP, first
-        plain = replace(screen.observation, recent=())
-        rest = [(POINT, (self._perhaps_without_history(seen), action)) for seen, action in others]
+        """The next step where it is demonstrated, then readings and things to reach in random order."""
+        asked, plain = self._queries.make(screen), replace(screen.observation, recent=())
+        steps, others = (asked[:1], asked[1:]) if screen.demonstrated else ([], asked)
+        yield from ((STEP, step) for step in steps)
+        kept = HISTORY_SHARE if screen.demonstrated else 0.0
+        rest = [(POINT, (self._perhaps_without_history(seen, kept), action)) for seen, action in others]
         rest += [
             (READ, (replace(plain, instruction=text), Finish("complete", said)))
             for text, said in self._readings(screen)
         ]
         yield from self._random.sample(rest, len(rest))
 
-    def _perhaps_without_history(self, seen: Observation) -> Observation:
-        return seen if self._random.random() < HISTORY_SHARE else replace(seen, recent=())
+    def _perhaps_without_history(self, seen: Observation, kept: float) -> Observation:
+        return seen if self._random.random() < kept else replace(seen, recent=())
 
     def _readings(self, screen: AnnotatedScreen) -> list[tuple[str, str]]:
         """Texts to read: what to ask, and the text."""

@@ -4,7 +4,8 @@
 
 A FOLDER with ground.json (what `distrl ground --json` printed), grounding.jsonl (of the folder that it made) and a run in runs-0/,
 runs-1/, … for each seed of practice becomes OUT/screen_practice.json; general-before-0.json, general-after-0.json, … (what `distrl evaluate
---json` printed of the model before and after the practice of a seed, on sim-general) may lie beside them.
+--json` printed of the model before and after the practice of a seed, on sim-general) and runs-general/ (a run on sim-general that began with
+the model after some more grounding) may lie beside them.
 
 A FOLDER without holds grounding-1.jsonl and grounding-2.jsonl (of `distrl ground`, the second of going on), practised/ (a run that began with
 the model of the first) and last/ (one that began with the model of the second); summary.json, env.json and evaluations/ are
@@ -111,6 +112,8 @@ class Practice(msgspec.Struct, frozen=True, kw_only=True):
 class General(msgspec.Struct, frozen=True, kw_only=True):
     """Success on held-out tasks of sim-general; templates are seen where sim-general has training tasks of them."""
 
+    practised: str
+    """The suite of grounding and practice."""
     seed: int
     """Of the practice."""
     when: str
@@ -189,8 +192,18 @@ def sum_up_practice(folder: Path) -> ScreenPractice:
     reading, language = map(_stage, _stages(_rows(folder / "grounding.jsonl")))
     practice = [_practice(seed, run) for seed, run in runs.items()]
     first = next(iter(runs.values()))
+    suite = _read(first / "summary.json")["suite"]
+    general = [
+        _general(suite, seed, when, file)
+        for seed in runs
+        for when in ("before", "after")
+        if (file := folder / f"general-{when}-{seed}.json").is_file()
+    ]
+    for run in sorted(path.parent for path in folder.glob("runs-general/*/summary.json")):
+        seed = _read(run / "summary.json")["seed"]
+        general += [_general("sim-general", seed, when, run / f"evaluations/{when}.json") for when in ("before", "after")]
     return ScreenPractice(
-        suite=_read(first / "summary.json")["suite"],
+        suite=suite,
         gpu=_read(first / "env.json").get("gpus", ""),
         demonstrations=grounded["demonstrations"],
         screens_only=grounded["screens_only"],
@@ -198,18 +211,13 @@ def sum_up_practice(folder: Path) -> ScreenPractice:
         language=language,
         gain_points=round(sum(one.gain_points for one in practice) / len(practice), 1),
         practice=practice,
-        general=[
-            _general(seed, when, file)
-            for seed in runs
-            for when in ("before", "after")
-            if (file := folder / f"general-{when}-{seed}.json").is_file()
-        ],
+        general=general,
     )
 
 
 def _runs(folder: Path) -> dict[int, Path]:
     """The finished run of each seed."""
-    found = {int(path.parts[-3].removeprefix("runs-")): path.parent for path in folder.glob("runs-*/*/summary.json")}
+    found = {int(path.parts[-3].removeprefix("runs-")): path.parent for path in folder.glob("runs-[0-9]*/*/summary.json")}
     if not found:
         raise UsageError(f"{folder} has no finished run in runs-0/", expected="one in runs-0/, runs-1/, …", fix=USAGE)
     return dict(sorted(found.items()))
@@ -241,14 +249,16 @@ def _practice(seed: int, run: Path) -> Practice:
     )
 
 
-def _general(seed: int, when: str, file: Path) -> General:
+def _general(practised: str, seed: int, when: str, file: Path) -> General:
     found = _read(file)
     test_only = {each.name for each in SUITES["sim-general"].templates if each.test_only}
     seen, unseen = (
         _share([row for row in found["per_task"] if (row["template"] in test_only) == held]) for held in (False, True)
     )
     success = (round(found["success"], 4), round(found["low"], 4), round(found["high"], 4))
-    return General(seed=seed, when=when, success=success, tasks=found["n"], seen=seen, unseen=unseen)
+    return General(
+        practised=practised, seed=seed, when=when, success=success, tasks=found["n"], seen=seen, unseen=unseen
+    )
 
 
 def _share(rows: list[dict[str, Any]]) -> tuple[float, float, float, int]:

@@ -33,8 +33,10 @@ STEP, POINT, READ = 0, 1, 2
 """Kinds of queries."""
 WEIGHTS = {STEP: 2, POINT: 1, READ: 1}
 """Of an answer's tokens in the loss."""
-READINGS = 3
+READINGS = 4
 """Queries about a screen that read a text, at most."""
+OTHERS = 9
+"""The next step and things to reach, at most: as many as fill a row, together with readings."""
 HISTORY_SHARE = 0.3
 """Of the queries besides the next step, how many keep the history of the step."""
 LONGEST_QUERY, LONGEST_READING = 200, 40
@@ -84,7 +86,7 @@ class LanguageSampleWriter:
 
     def __init__(self, config: Config, tokens: Tokens, random: Random) -> None:
         self._tokens, self._random, self._size = tokens, random, picture_size(config)
-        self._queries = QueryMaker(random, longest=LONGEST_QUERY)
+        self._queries = QueryMaker(random, longest=LONGEST_QUERY, most=OTHERS)
         self._grid = Grid(columns=len(COLUMNS), rows=len(ROWS))
 
     def write(self, screen: AnnotatedScreen, into: Views, row: int) -> bool:

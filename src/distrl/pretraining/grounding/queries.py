@@ -76,10 +76,10 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryMaker:
-    """Makes the queries about screens, of `longest` bytes at most."""
+    """Makes the queries about screens, `most` of them and of `longest` bytes each at most."""
 
-    def __init__(self, random: Random, *, longest: int) -> None:
-        self._random, self._longest = random, longest
+    def __init__(self, random: Random, *, longest: int, most: int = MAX_QUERIES) -> None:
+        self._random, self._longest, self._most = random, longest, most
 
     def make(self, screen: AnnotatedScreen) -> list[GroundingQuery]:
         """What to do next, where that is demonstrated, and then things to reach by name, in random order.
@@ -88,7 +88,7 @@ class QueryMaker:
         """
         wording = wording_of(screen) if screen.demonstrated else None
         queries = self._hidden(screen, wording)
-        queries += self._visible(screen, wording, most=MAX_QUERIES - 1 - len(queries))
+        queries += self._visible(screen, wording, most=self._most - 1 - len(queries))
         short = [(text, action) for text, action in queries if len(text.encode()) <= self._longest]
         others = self._random.sample(short, len(short))
         asked = [(screen.observation, screen.action)] if screen.demonstrated else []

@@ -201,7 +201,9 @@ def sum_up_practice(folder: Path) -> ScreenPractice:
     ]
     for run in sorted(path.parent for path in folder.glob("runs-general/*/summary.json")):
         seed = _read(run / "summary.json")["seed"]
-        general += [_general("sim-general", seed, when, run / f"evaluations/{when}.json") for when in ("before", "after")]
+        general += [
+            _general("sim-general", seed, when, run / f"evaluations/{when}.json") for when in ("before", "after")
+        ]
     return ScreenPractice(
         suite=suite,
         gpu=_read(first / "env.json").get("gpus", ""),
@@ -217,7 +219,9 @@ def sum_up_practice(folder: Path) -> ScreenPractice:
 
 def _runs(folder: Path) -> dict[int, Path]:
     """The finished run of each seed."""
-    found = {int(path.parts[-3].removeprefix("runs-")): path.parent for path in folder.glob("runs-[0-9]*/*/summary.json")}
+    found = {
+        int(path.parts[-3].removeprefix("runs-")): path.parent for path in folder.glob("runs-[0-9]*/*/summary.json")
+    }
     if not found:
         raise UsageError(f"{folder} has no finished run in runs-0/", expected="one in runs-0/, runs-1/, …", fix=USAGE)
     return dict(sorted(found.items()))

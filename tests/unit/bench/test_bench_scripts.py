@@ -120,7 +120,9 @@ def finished_run(folder: Path) -> Path:
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (folder / "summary.json").write_text(msgspec.json.encode(replace(a_summary(), suite="sim-start")).decode())
     machine = {"system": "Linux", "machine": "x86_64", "processor": "a processor", "cores": 2, "memory_mb": 8192}
-    (folder / "env.json").write_text(json.dumps({**machine, "python": "3.11.7", "gpus": "one H200", "config_hash": "0" * 12}))
+    (folder / "env.json").write_text(
+        json.dumps({**machine, "python": "3.11.7", "gpus": "one H200", "config_hash": "0" * 12})
+    )
     return folder
 
 

@@ -2,7 +2,12 @@
 
     python benchmarks/screen_vlm.py FOLDER OUT COMMAND
 
-FOLDER holds grounding-1.jsonl and grounding-2.jsonl (of `distrl ground`, the second of going on), practised/ (a run that began with
+A FOLDER with ground.json (what `distrl ground --json` printed), grounding.jsonl (of the folder that it made) and a run in runs-0/,
+runs-1/, … for each seed of practice becomes OUT/screen_practice.json; general-before-0.json, general-after-0.json, … (what `distrl evaluate
+--json` printed of the model before and after the practice of a seed, on sim-general) and runs-general/ (a run on sim-general that began with
+the model after some more grounding) may lie beside them.
+
+A FOLDER without holds grounding-1.jsonl and grounding-2.jsonl (of `distrl ground`, the second of going on), practised/ (a run that began with
 the model of the first) and last/ (one that began with the model of the second); summary.json, env.json and evaluations/ are
 enough of a run, and config.toml of the first. Writes OUT/screen_vlm.json.
 """
@@ -19,6 +24,8 @@ import msgspec
 
 from distrl.bench.base import Machine, Provenance, results_file, write_results
 from distrl.errors import DistrlError, UsageError
+from distrl.evaluation.report import wilson
+from distrl.tasks.sim.suites import SUITES
 
 USAGE = "usage: python benchmarks/screen_vlm.py FOLDER OUT COMMAND"
 ANSWERING = ("-ask", "ask-")
@@ -26,6 +33,7 @@ ANSWERING = ("-ask", "ask-")
 SHOWN = ("letters_known", "names_known", "steps_known", "points_known", "texts_known")
 LAST_ROWS = 10
 """Reports at the end of a stage whose means are given: a single one is of one batch."""
+SLOT_S = 10.0
 Rate = tuple[float, float, float]
 """Value, low, high."""
 
@@ -80,13 +88,72 @@ class ScreenVlm(msgspec.Struct, frozen=True, kw_only=True):
     practice_duplicate_episodes: int
 
 
+class Practice(msgspec.Struct, frozen=True, kw_only=True):
+    """One seed of practice."""
+
+    seed: int
+    before: Evaluated
+    after: Evaluated
+    gain_points: float
+    seconds: float
+    episodes: int
+    updates: int
+    relabelled: int
+    """Failures that became examples of other tasks."""
+    gpu_utilisation: float
+    """With the other seeds on the same GPU."""
+    device_utilisation: float
+    lost_episodes: int
+    duplicate_episodes: int
+    practised: list[tuple[float, float]]
+    """Seconds since its first version, and success among recent episodes: a row every ten seconds."""
+
+
+class General(msgspec.Struct, frozen=True, kw_only=True):
+    """Success on held-out tasks of sim-general; templates are seen where sim-general has training tasks of them."""
+
+    practised: str
+    """The suite of grounding and practice."""
+    seed: int
+    """Of the practice."""
+    when: str
+    """before or after the practice."""
+    success: Rate
+    tasks: int
+    seen: tuple[float, float, float, int]
+    """Success, its interval, and tasks."""
+    unseen: tuple[float, float, float, int]
+
+
+class ScreenPractice(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a model that was shown few next steps, and practised."""
+
+    suite: str
+    gpu: str
+    demonstrations: int
+    """Tasks whose next steps grounding asked."""
+    screens_only: int
+    """Further tasks, whose screens alone it showed."""
+    reading: Stage
+    language: Stage
+    gain_points: float
+    """Mean over the seeds of practice, which all begin with the same grounded model."""
+    practice: list[Practice]
+    general: list[General]
+
+
 def main() -> int:
     """The command line."""
     try:
         if len(sys.argv) != 4:
             raise UsageError(USAGE)
         folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-        write_results(sum_up(folder), _provenance(folder, sys.argv[3]), results_file(out, "screen_vlm"))
+        if (folder / "ground.json").is_file():
+            runs = _runs(folder)
+            kept = _provenance(next(iter(runs.values())), sys.argv[3], bench="screen_practice", seeds=len(runs))
+            write_results(sum_up_practice(folder), kept, results_file(out, "screen_practice"))
+            return 0
+        write_results(sum_up(folder), _provenance(folder / "practised", sys.argv[3]), results_file(out, "screen_vlm"))
     except DistrlError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -96,8 +163,7 @@ def main() -> int:
 def sum_up(folder: Path) -> ScreenVlm:
     """Read everything."""
     first, further = (_rows(folder / f"grounding-{number}.jsonl") for number in (1, 2))
-    reading = [row for row in first if "step" not in row and "steps_known" not in row]
-    language = [row for row in first if "steps_known" in row]
+    reading, language = _stages(first)
     summary, last = _read(folder / "practised/summary.json"), folder / "last"
     before, after = (_evaluated(folder / "practised", when) for when in ("before", "after"))
     return ScreenVlm(
@@ -120,9 +186,101 @@ def sum_up(folder: Path) -> ScreenVlm:
     )
 
 
+def sum_up_practice(folder: Path) -> ScreenPractice:
+    """Read everything of a grounding and of the practices after it."""
+    grounded, runs = _read(folder / "ground.json"), _runs(folder)
+    reading, language = map(_stage, _stages(_rows(folder / "grounding.jsonl")))
+    practice = [_practice(seed, run) for seed, run in runs.items()]
+    first = next(iter(runs.values()))
+    suite = _read(first / "summary.json")["suite"]
+    general = [
+        _general(suite, seed, when, file)
+        for seed in runs
+        for when in ("before", "after")
+        if (file := folder / f"general-{when}-{seed}.json").is_file()
+    ]
+    for run in sorted(path.parent for path in folder.glob("runs-general/*/summary.json")):
+        seed = _read(run / "summary.json")["seed"]
+        general += [
+            _general("sim-general", seed, when, run / f"evaluations/{when}.json") for when in ("before", "after")
+        ]
+    return ScreenPractice(
+        suite=suite,
+        gpu=_read(first / "env.json").get("gpus", ""),
+        demonstrations=grounded["demonstrations"],
+        screens_only=grounded["screens_only"],
+        reading=reading,
+        language=language,
+        gain_points=round(sum(one.gain_points for one in practice) / len(practice), 1),
+        practice=practice,
+        general=general,
+    )
+
+
+def _runs(folder: Path) -> dict[int, Path]:
+    """The finished run of each seed."""
+    found = {
+        int(path.parts[-3].removeprefix("runs-")): path.parent for path in folder.glob("runs-[0-9]*/*/summary.json")
+    }
+    if not found:
+        raise UsageError(f"{folder} has no finished run in runs-0/", expected="one in runs-0/, runs-1/, …", fix=USAGE)
+    return dict(sorted(found.items()))
+
+
+def _practice(seed: int, run: Path) -> Practice:
+    summary, rows = _read(run / "summary.json"), _rows(run / "metrics.jsonl")
+    before, after = (_evaluated(run, when) for when in ("before", "after"))
+    learnt = [row for row in rows if row["event"] == "learner"]
+    began_s = min(row["time_s"] for row in rows if row.get("worker/version", -1) >= 0)
+    slots = dict[float, list[float]]()
+    for row in rows:
+        if row.get("worker/recent"):
+            slots.setdefault((row["time_s"] - began_s) // SLOT_S * SLOT_S, []).append(row["worker/success/recent"])
+    return Practice(
+        seed=seed,
+        before=before,
+        after=after,
+        gain_points=round(100 * (after.success[0] - before.success[0]), 1),
+        seconds=summary["collect_s"],
+        episodes=summary["episodes"],
+        updates=summary["updates"],
+        relabelled=int(learnt[-1].get("learner/data/relabelled", 0)) if learnt else 0,
+        gpu_utilisation=summary["gpu_utilisation"],
+        device_utilisation=summary["device_utilisation"],
+        lost_episodes=summary["lost_episodes"],
+        duplicate_episodes=summary["duplicate_episodes"],
+        practised=[(at, round(sum(shares) / len(shares), 3)) for at, shares in sorted(slots.items())],
+    )
+
+
+def _general(practised: str, seed: int, when: str, file: Path) -> General:
+    found = _read(file)
+    test_only = {each.name for each in SUITES["sim-general"].templates if each.test_only}
+    seen, unseen = (
+        _share([row for row in found["per_task"] if (row["template"] in test_only) == held]) for held in (False, True)
+    )
+    success = (round(found["success"], 4), round(found["low"], 4), round(found["high"], 4))
+    return General(
+        practised=practised, seed=seed, when=when, success=success, tasks=found["n"], seen=seen, unseen=unseen
+    )
+
+
+def _share(rows: list[dict[str, Any]]) -> tuple[float, float, float, int]:
+    """Over the tasks of these templates."""
+    n = sum(row["n"] for row in rows)
+    rate = wilson(round(sum(row["success"] * row["n"] for row in rows)), n)
+    return round(rate.value, 4), round(rate.low, 4), round(rate.high, 4), n
+
+
+def _stages(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The reports of the reading stage, and those of the language stage, which alone tells the loss of answers."""
+    return [row for row in rows if "loss" not in row], [row for row in rows if "points_known" in row]
+
+
 def _stage(rows: list[dict[str, Any]]) -> Stage:
     last, end = rows[-1], rows[-LAST_ROWS:]
-    known = {name: round(sum(row[name] for row in end) / len(end), 3) for name in SHOWN if name in last}
+    told = {name: [row[name] for row in end if name in row] for name in SHOWN}
+    known = {name: round(sum(shares) / len(shares), 3) for name, shares in told.items() if shares}
     return Stage(
         seconds=round(last["samples"] / last["per_s"], 1),
         screens=int(last["samples"]),
@@ -148,8 +306,8 @@ def _evaluated(run: Path, when: str) -> Evaluated:
     )
 
 
-def _provenance(folder: Path, command: str) -> Provenance:
-    env, began_s = _read(folder / "practised/env.json"), _rows(folder / "practised/metrics.jsonl")[0]["time_s"]
+def _provenance(run: Path, command: str, *, bench: str = "screen_vlm", seeds: int = 1) -> Provenance:
+    env, began_s = _read(run / "env.json"), _rows(run / "metrics.jsonl")[0]["time_s"]
     machine = Machine(
         system=f"{env['system']} {env['machine']}",
         processor=env["processor"],
@@ -159,7 +317,7 @@ def _provenance(folder: Path, command: str) -> Provenance:
     )
     date = datetime.fromtimestamp(began_s, UTC).date().isoformat()
     return Provenance(
-        bench="screen_vlm", command=command, machine=machine, seeds=1, config_hash=env["config_hash"], date=date
+        bench=bench, command=command, machine=machine, seeds=seeds, config_hash=env["config_hash"], date=date
     )
 
 

@@ -26,9 +26,15 @@ from distrl.policies.vlm.screen_folder import VisionSize, load_vision, make_scre
 from distrl.pretraining.demonstrations import WorkerJob
 from distrl.pretraining.grounding.data_worker import annotated_screens
 from distrl.pretraining.grounding.language_loss import LanguageLoss, ReadingLoss
-from distrl.pretraining.grounding.language_samples import LanguageSampleWriter, language_fields, picture_size
+from distrl.pretraining.grounding.language_samples import (
+    POINT,
+    READ,
+    LanguageSampleWriter,
+    language_fields,
+    picture_size,
+)
 from distrl.pretraining.grounding.language_training import check_screens
-from distrl.pretraining.grounding.queries import AnnotatedScreen
+from distrl.pretraining.grounding.queries import AnnotatedScreen, wording_of
 from distrl.pretraining.grounding.samples import block_bytes, sample_views
 from support.vlms import NamedFrames, tiny_model
 
@@ -116,6 +122,23 @@ def test_queries_behind_one_screen_get_what_the_policy_gives_each_of_them_alone(
             assert float(alone[0]) == pytest.approx(float(logp_BA[row][mask].sum()), abs=2e-3)
             compared += 1
     assert compared > 2 * COUNT
+
+
+def test_of_a_screen_alone_neither_the_next_step_nor_the_words_nor_the_history_of_its_task_are_shown() -> None:
+    config = config_of(tiny_model("spare"))
+    fields, tokens = language_fields(config), Recording(PromptTokens(config.policy.vlm, picture_size(config)))
+    into = sample_views(bytearray(block_bytes(fields, 1)), fields, 1)
+    writer, kinds = LanguageSampleWriter(config, tokens, Random(2)), set[int]()
+    for screen in screens():
+        tokens.asked.clear()
+        assert writer.write(replace(screen, demonstrated=False), into, 0)
+        kinds |= set(into["kind"][0][into["weight"][0] > 0].tolist())
+        wording, seen = wording_of(screen), [observation for observation, _ in tokens.asked]
+        assert seen
+        assert all(not one.recent and one.instruction != screen.observation.instruction for one in seen)  # type: ignore[attr-defined]
+        if wording and len(wording.before) > 8:
+            assert not any(one.instruction.startswith(wording.before) for one in seen)  # type: ignore[attr-defined]
+    assert kinds == {POINT, READ}
 
 
 def shot(observation: object, number: int) -> object:

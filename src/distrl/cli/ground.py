@@ -40,7 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--language-minutes", type=language, default=6.0, metavar="N", help="of the whole model; 0: the vision encoder alone (default 6)"
     )  # fmt: skip
     parser.add_argument(
-        "--demonstrations", type=tasks, default=6000, metavar="N", help="tasks whose steps it is shown (default 6000)"
+        "--demonstrations",
+        type=tasks,
+        default=6000,
+        metavar="N",
+        help="tasks whose next steps are asked (default 6000); --warm_start.grounding.screens_only adds tasks whose screens alone are seen",
     )
     parser.add_argument(
         "--vision-width", type=width, default=512, metavar="N", help="of the vision encoder (default 512)"
@@ -78,7 +82,11 @@ def run(args: argparse.Namespace) -> int:
     plan.folder.mkdir(parents=True, exist_ok=True)
     config = replace(config, warm_start=replace(config.warm_start, demonstrations=args.demonstrations))
     done = ground(config, plan, torch_device(config.learner.device, key="learner.device"), Printer(plan.folder))
-    result: dict[str, object] = {"folder": str(plan.folder)}
+    result: dict[str, object] = {
+        "folder": str(plan.folder),
+        "demonstrations": args.demonstrations,
+        "screens_only": config.warm_start.grounding.screens_only,
+    }
     for name, last in (("reading", done.reading), ("language", done.language)):
         if last is not None:
             result |= {name: {"screens": last.samples, "drawn": last.drawn, "per_s": last.per_s, **last.parts}}

@@ -69,6 +69,12 @@ def check(config: Config) -> Config:
             expected="policy.vlm.history_pictures = 0, or demonstrations that are held in memory",
             fix="--warm_start.samples 0, or --policy.vlm.history_pictures 0",
         )
+    if config.policy.kind == "pixel" and config.warm_start.grounding.screens_only:
+        raise ConfigError(
+            f"warm_start.grounding.screens_only = {config.warm_start.grounding.screens_only}, and every screen of the pixel policy's pretraining has its next step",
+            expected="0 for the pixel policy; the setting is for `distrl ground`",
+            fix="--warm_start.grounding.screens_only 0",
+        )
     _check_failing_phone(config)
     _check_groups(config)
     _check_silence(config)

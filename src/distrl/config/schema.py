@@ -211,6 +211,8 @@ class GroundingConfig(Section, frozen=True):
     """Weight of the OCR loss (the letters on every square of the screen, and the name of what it belongs to); 0: none."""
     rename_share: Share = 0.6
     """Share of the phones on which everything has another name, so that letters are learnt and neither names nor their places."""
+    screens_only: CountOrNone = 0
+    """Further training tasks of which `distrl ground` shows the screens alone: things to reach by name and texts to read, never the next step. Those of `warm_start.demonstrations`, whose next steps are asked, then keep their names. 0: none; for the pixel policy always."""
     pool: Some = 16_384
     """Screens in the sample pool on the learner's device, 0.3 MB each at 224 × 448. Batches are drawn from it."""
     auxiliary_screens: SomeOrNone = 0

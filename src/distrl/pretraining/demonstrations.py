@@ -51,11 +51,11 @@ def make_renderer(config: Config, frames: FrameCache) -> Renderer:
     return lambda state: frames.put(render.encode_jpeg(render.draw(state, scale)))
 
 
-def demonstration_tasks(config: Config) -> list[Task]:
-    """The training tasks that the oracle demonstrates."""
+def demonstration_tasks(config: Config, count: int | None = None) -> list[Task]:
+    """The training tasks that the oracle demonstrates; with a larger `count`, those that would come after them too."""
     suite, portion = find_suite(config.tasks), Portion(max_oracle_steps=config.tasks.max_oracle_steps)
     feed = TaskFeed(suite, "train", seed=f"demonstrations {config.run.seed}", portion=portion)
-    tasks = [feed.next() for _ in range(config.warm_start.demonstrations)]
+    tasks = [feed.next() for _ in range(config.warm_start.demonstrations if count is None else count)]
     if any(task.solution is None for task in tasks):
         raise ConfigError(
             f"warm_start.demonstrations = {len(tasks)}, and {suite.name} knows no solutions of its tasks",

@@ -34,7 +34,7 @@ from distrl.errors import StoreError, UsageError
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "docs" / "results"
-TRAINING_RUNS = {"pixel", "screen_vlm", "smollm2", "smollm2_600", "smollm2_general"}
+TRAINING_RUNS = {"pixel", "screen_practice", "screen_vlm", "smollm2", "smollm2_600", "smollm2_general"}
 """Results files of whole trainings, which no `distrl bench` writes."""
 SCRIPTS = {"wrong_input"}
 """Results files of a script in benchmarks/ of that name."""

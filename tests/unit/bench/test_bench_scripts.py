@@ -114,12 +114,15 @@ def finished_run(folder: Path) -> Path:
     ]  # fmt: skip
     (folder / "evaluations").mkdir(parents=True)
     for name, share in (("before", 0.2), ("after", 0.6)):
-        rate = {"success": share, "low": share - 0.1, "high": share + 0.1, "n": 100}
+        templates = [{"template": name, "n": 50, "success": share} for name in ("notes-pin", "notes-ask")]
+        rate = {"success": share, "low": share - 0.1, "high": share + 0.1, "n": 100, "per_task": templates}
         (folder / "evaluations" / f"{name}.json").write_text(json.dumps(rate))
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (folder / "summary.json").write_text(msgspec.json.encode(replace(a_summary(), suite="sim-start")).decode())
     machine = {"system": "Linux", "machine": "x86_64", "processor": "a processor", "cores": 2, "memory_mb": 8192}
-    (folder / "env.json").write_text(json.dumps({**machine, "python": "3.11.7", "gpus": "one H200"}))
+    (folder / "env.json").write_text(
+        json.dumps({**machine, "python": "3.11.7", "gpus": "one H200", "config_hash": "0" * 12})
+    )
     return folder
 
 
@@ -136,6 +139,39 @@ def test_a_learning_curve_holds_the_figures_of_its_run(tmp_path: Path, capsys: p
     assert [success for _, success in found["practised"]] == pytest.approx([0.025, 0.125, 0.225, 0.325, 0.425, 0.525])
     assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
     assert capsys.readouterr().out.startswith("20.0% -> 60.0%: ")
+
+
+def test_practice_after_few_demonstrations_is_told_seed_by_seed_and_unseen_templates_apart(tmp_path: Path) -> None:
+    folder, out = tmp_path / "measured", tmp_path / "out"
+    for seed in (0, 1):
+        finished_run(folder / f"runs-{seed}" / "a-run")
+    (folder / "ground.json").write_text(json.dumps({"demonstrations": 96, "screens_only": 1104}))
+    stage = {"samples": 600, "per_s": 10.0, "drawn": 900}
+    rows = [
+        {**stage, "names_known": 0.5},
+        {**stage, "loss": 2.0},  # a report without a measured batch
+        {**stage, "loss": 1.0, "names_known": 0.6, "points_known": 0.25, "queries_asked": 8.0},
+        {**stage, "loss": 1.0, "names_known": 0.8, "points_known": 0.75, "steps_known": 0.9, "queries_asked": 8.0},
+    ]
+    (folder / "grounding.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    templates = [("notes-pin", 60, 0.5), ("notes-ask", 20, 0.25), ("notes-rename", 10, 0.1)]
+    told = [{"template": name, "n": n, "success": share} for name, n, share in templates]
+    general = {"success": 0.4, "low": 0.3, "high": 0.5, "n": 90, "per_task": told}
+    (folder / "general-after-1.json").write_text(json.dumps(general))
+    assert called("screen_vlm", str(folder), str(out), "distrl ground") == 0
+    found = json.loads((out / "screen_practice.json").read_bytes())
+    assert (found["bench"], found["seeds"], found["gain_points"]) == ("screen_practice", 2, 40.0)
+    assert (found["demonstrations"], found["screens_only"], found["suite"]) == (96, 1104, "sim-start")
+    assert (found["reading"]["seconds"], found["reading"]["known"]) == (60.0, {"names_known": 0.5})
+    assert found["language"]["known"] == {"names_known": 0.7, "points_known": 0.5, "steps_known": 0.9}
+    first, second = found["practice"]
+    assert (first["seed"], second["seed"], second["relabelled"], second["updates"]) == (0, 1, 7, 40)
+    assert (first["before"]["doing"], first["after"]["answering"]) == (0.2, 0.6)
+    assert [success for _, success in first["practised"]] == pytest.approx([0.025, 0.125, 0.225, 0.325, 0.425, 0.525])
+    (whole,) = found["general"]
+    assert (whole["seed"], whole["when"], whole["tasks"]) == (1, "after", 90)
+    assert (whole["seen"][0], whole["seen"][3]) == (0.4375, 80)
+    assert (whole["unseen"][0], whole["unseen"][3]) == (0.1, 10)
 
 
 def test_a_metric_is_averaged_over_every_ten_seconds_also_before_the_start() -> None:

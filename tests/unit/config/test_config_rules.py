@@ -19,6 +19,13 @@ def test_a_policy_that_looks_needs_pictures_to_be_kept() -> None:
     assert load_config(None, {"policy.kind": "pixel", "rollout.keep_screenshots": "true"}).policy.kind == "pixel"
 
 
+def test_every_screen_of_the_pixel_policy_has_its_next_step() -> None:
+    pixel = {"policy.kind": "pixel", "rollout.keep_screenshots": "true", "warm_start.grounding.screens_only": "5"}
+    with pytest.raises(ConfigError, match="screens_only = 5"):
+        load_config(None, pixel)
+    assert load_config(None, {**pixel, "warm_start.grounding.screens_only": "0"})
+
+
 @pytest.mark.parametrize("key", ["policy.device", "learner.device"])
 def test_the_pointer_takes_no_gpu(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} = cuda:1: the pointer runs on the CPU alone"):

@@ -50,6 +50,21 @@ def test_the_share_of_phones_under_other_names_is_what_was_asked_for_and_no_text
     assert 0.2 < renamed(0.5) < renamed(1.0)
 
 
+def test_screens_alone_come_from_further_tasks_and_what_is_demonstrated_keeps_its_names() -> None:
+    given = job(warm_start__demonstrations=4, warm_start__grounding__rename_share=1.0)
+    warm_start = given.config.warm_start
+    warm_start = replace(warm_start, grounding=replace(warm_start.grounding, screens_only=12))
+    asked = replace(given, config=replace(given.config, warm_start=warm_start))
+    four = {task.instruction for task in demonstration_tasks(asked.config)}
+    further = {task.instruction for task in demonstration_tasks(asked.config, 16)} - four
+    drawn = list(islice(annotated_screens(asked, Random(1), (64, 128)), 200))
+    shown = {screen.observation.instruction for screen in drawn if screen.demonstrated}
+    others = {screen.observation.instruction for screen in drawn if not screen.demonstrated}
+    assert shown == four
+    assert len(others) > 12  # renamed, another way each time
+    assert not others & (four | further)
+
+
 def test_people_on_a_renamed_phone_have_other_names() -> None:
     own = {
         name

@@ -65,18 +65,25 @@ def filled_blocks(writer: Writer, fields: Fields, screens: Iterable[AnnotatedScr
 
 
 def annotated_screens(job: WorkerJob, random: Random, size: tuple[int, int]) -> Iterator[AnnotatedScreen]:
-    """This worker's tasks again and again, each time on another phone; text is located on an image of width and height `size`."""
-    tasks, turn = demonstration_tasks(job.config)[job.number :: job.num], 0
+    """This worker's tasks again and again, each time on another phone; text is located on an image of width and height `size`.
+
+    With `screens_only`, tasks beyond the demonstrated ones come too, and they alone come under other names.
+    """
+    warm_start, turn = job.config.warm_start, 0
+    more, share = warm_start.grounding.screens_only, warm_start.grounding.rename_share
+    drawn = demonstration_tasks(job.config, warm_start.demonstrations + more)
+    tasks = list(enumerate(drawn))[job.number :: job.num]
     while tasks:
-        for task in random.sample(tasks, len(tasks)):
-            if random.random() < job.config.warm_start.grounding.rename_share:
+        for place, task in random.sample(tasks, len(tasks)):
+            demonstrated = place < warm_start.demonstrations
+            if not (more and demonstrated) and random.random() < share:
                 # From one pool of words: to draw a word for the first time takes long.
                 task = under_other_names(task, lambda: draw_number(random, job.number))
-            yield from _screens(with_perturbation_seed(task, turn), job.config, size)
+            yield from _screens(with_perturbation_seed(task, turn), job.config, size, demonstrated=demonstrated)
         turn += 1
 
 
-def _screens(task: Task, config: Config, size: tuple[int, int]) -> Iterator[AnnotatedScreen]:
+def _screens(task: Task, config: Config, size: tuple[int, int], *, demonstrated: bool) -> Iterator[AnnotatedScreen]:
     played = play_successfully(task, config.devices.sim.perturbations)
     if played is None:
         return
@@ -86,7 +93,13 @@ def _screens(task: Task, config: Config, size: tuple[int, int]) -> Iterator[Anno
         frame, written = _render(state, config, size)
         hidden, towards = hidden_below_or_above(show(state))
         yield AnnotatedScreen(
-            observation=seen, action=action, frame=frame, written=written, hidden=hidden, towards=towards
+            observation=seen,
+            action=action,
+            frame=frame,
+            written=written,
+            hidden=hidden,
+            towards=towards,
+            demonstrated=demonstrated,
         )
 
 

@@ -218,7 +218,7 @@ def shares_right(logits_BAV: Tensor, samples: Mapping[str, Tensor]) -> dict[str,
     found = {"queries_asked": (tokens_BQ > 0).float().sum(1).mean()}
     for name, kind in (("steps_known", STEP), ("points_known", POINT), ("texts_known", READ)):
         of_BQ = (tokens_BQ > 0) & (kind_BQ.round() == kind)
-        found[name] = ((errors_BQ == 0) & of_BQ).sum() / of_BQ.sum().clamp(min=1)
+        found[name] = ((errors_BQ == 0) & of_BQ).sum() / of_BQ.sum()  # NaN where there is none: left out of means
     return found
 
 

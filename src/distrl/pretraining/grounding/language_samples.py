@@ -2,8 +2,8 @@
 
 The prompt of every query is `head` (system message and image) and then its own text, and the head is the same for all of them.
 So a screen is encoded once: the queries stand one after the other in a row behind it, and each attends to the head and to itself
-alone. The first is the next step of a demonstration; others reach things by name, or read a text that is named by its square or
-by what stands above it. Loads no torch. Suffixes: R tokens of a row, A tokens of its answers.
+alone. The first is the next step, where the task is demonstrated; others reach things by name, or read a text that is named by its
+square or by what stands above it. Loads no torch. Suffixes: R tokens of a row, A tokens of its answers.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ STEP, POINT, READ = 0, 1, 2
 """Kinds of queries."""
 WEIGHTS = {STEP: 2, POINT: 1, READ: 1}
 """Of an answer's tokens in the loss."""
-READINGS = 3
+READINGS = 4
 """Queries about a screen that read a text, at most."""
+OTHERS = 9
+"""The next step and things to reach, at most: as many as fill a row, together with readings."""
 HISTORY_SHARE = 0.3
 """Of the queries besides the next step, how many keep the history of the step."""
 LONGEST_QUERY, LONGEST_READING = 200, 40
@@ -84,7 +86,7 @@ class LanguageSampleWriter:
 
     def __init__(self, config: Config, tokens: Tokens, random: Random) -> None:
         self._tokens, self._random, self._size = tokens, random, picture_size(config)
-        self._queries = QueryMaker(random, longest=LONGEST_QUERY)
+        self._queries = QueryMaker(random, longest=LONGEST_QUERY, most=OTHERS)
         self._grid = Grid(columns=len(COLUMNS), rows=len(ROWS))
 
     def write(self, screen: AnnotatedScreen, into: Views, row: int) -> bool:
@@ -119,19 +121,20 @@ class LanguageSampleWriter:
         return True
 
     def _asked(self, screen: AnnotatedScreen) -> Iterator[tuple[int, GroundingQuery]]:
-        """The next step, then readings and things to reach in random order."""
-        first, *others = self._queries.make(screen)
-        yield STEP, first
-        plain = replace(screen.observation, recent=())
-        rest = [(POINT, (self._perhaps_without_history(seen), action)) for seen, action in others]
+        """The next step where it is demonstrated, then readings and things to reach in random order."""
+        asked, plain = self._queries.make(screen), replace(screen.observation, recent=())
+        steps, others = (asked[:1], asked[1:]) if screen.demonstrated else ([], asked)
+        yield from ((STEP, step) for step in steps)
+        kept = HISTORY_SHARE if screen.demonstrated else 0.0
+        rest = [(POINT, (self._perhaps_without_history(seen, kept), action)) for seen, action in others]
         rest += [
             (READ, (replace(plain, instruction=text), Finish("complete", said)))
             for text, said in self._readings(screen)
         ]
         yield from self._random.sample(rest, len(rest))
 
-    def _perhaps_without_history(self, seen: Observation) -> Observation:
-        return seen if self._random.random() < HISTORY_SHARE else replace(seen, recent=())
+    def _perhaps_without_history(self, seen: Observation, kept: float) -> Observation:
+        return seen if self._random.random() < kept else replace(seen, recent=())
 
     def _readings(self, screen: AnnotatedScreen) -> list[tuple[str, str]]:
         """Texts to read: what to ask, and the text."""

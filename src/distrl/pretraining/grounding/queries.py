@@ -50,6 +50,8 @@ class AnnotatedScreen(msgspec.Struct, frozen=True, kw_only=True):
     """Things that only scrolling makes visible."""
     towards: Swipe = SCROLL_DOWN
     """Which way to scroll for them: down, and up from the end of a list."""
+    demonstrated: bool = True
+    """Whether the next step may be asked, and so taught; the screen itself is always shown."""
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,22 +76,23 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryMaker:
-    """Makes the queries about screens, of `longest` bytes at most."""
+    """Makes the queries about screens, `most` of them and of `longest` bytes each at most."""
 
-    def __init__(self, random: Random, *, longest: int) -> None:
-        self._random, self._longest = random, longest
+    def __init__(self, random: Random, *, longest: int, most: int = MAX_QUERIES) -> None:
+        self._random, self._longest, self._most = random, longest, most
 
     def make(self, screen: AnnotatedScreen) -> list[GroundingQuery]:
-        """What to do next, and then things to reach by name, in random order."""
-        wording = wording_of(screen)
+        """What to do next, where that is demonstrated, and then things to reach by name, in random order.
+
+        The task's own wording says what it touches, and so belongs to the demonstration.
+        """
+        wording = wording_of(screen) if screen.demonstrated else None
         queries = self._hidden(screen, wording)
-        queries += self._visible(screen, wording, most=MAX_QUERIES - 1 - len(queries))
+        queries += self._visible(screen, wording, most=self._most - 1 - len(queries))
         short = [(text, action) for text, action in queries if len(text.encode()) <= self._longest]
         others = self._random.sample(short, len(short))
-        return [
-            (screen.observation, screen.action),
-            *((replace(screen.observation, instruction=text), action) for text, action in others),
-        ]
+        asked = [(screen.observation, screen.action)] if screen.demonstrated else []
+        return asked + [(replace(screen.observation, instruction=text), action) for text, action in others]
 
     def _hidden(self, screen: AnnotatedScreen, wording: Wording | None) -> list[tuple[str, Action]]:
         once = _once(screen)

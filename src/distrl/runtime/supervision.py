@@ -1,7 +1,7 @@
 """Looking after roles, wherever they run: deaths, silence, back-off, device times, and ends that were asked for.
 
-A role that dies is started again after a back-off that doubles with each death in a row; progress ends the row. A
-role that has not been heard of for `NAMED_AFTER_S` is named, and after `silent_after_s` it is killed and started again. A role
+A role that dies is started again after a back-off that doubles with each death in a row; progress ends the row. One
+that dies of the same error `SAME_ERRORS` times in a row while it starts ends the run: no wait would help. A role that has not been heard of for `NAMED_AFTER_S` is named, and after `silent_after_s` it is killed and started again. A role
 that gave up over something that the owner of the run can mend ends the run with its exit reason: starting it again would
 not help.
 
@@ -27,6 +27,10 @@ from distrl.telemetry.heartbeat import Heartbeat
 from distrl.transport.base import Heartbeats
 
 LONGEST_BACKOFF_S = 10.0
+SAME_ERRORS = 5
+"""Deaths in a row of the same error, each before the role was ready, after which the run ends."""
+LONGEST_ERROR = 200
+"""Characters of an error that are told beside the role's name."""
 LONGEST_LOOK_S = 1.0
 """What the time between two looks of the supervisor counts as a role's silence, at most."""
 DEVICE_TIMES = ("busy_s", "device_s")
@@ -48,6 +52,10 @@ class SupervisedRole(ABC):
         self.note = ""
         self.console_from = -1
         """Where in its console this session begins; -1: it has not."""
+        self.incarnation_from = 0
+        """Where in its console its present incarnation begins."""
+        self.start_errors: list[str] = []
+        """What its last incarnations died of, each the same error and before it was ready."""
         self.finishing = False
         self.needed = True
         self.done = False
@@ -200,7 +208,8 @@ class Supervisor(ABC, Generic[R]):
         if role.finishing and (code == 0 or not role.needed):
             role.done, role.note = True, "finished"
             return
-        self._restart_later(role, role.describe_end(code))
+        error = last_error(self._run.console(role.name), role.incarnation_from) if code > 0 else ""
+        self._restart_later(role, ": ".join(filter(None, (role.describe_end(code), error))), error)
 
     def _raise_reason(self, role: R, code: int) -> None:
         """Raise what a role that has ended said about why; nothing where it said nothing."""
@@ -234,14 +243,16 @@ class Supervisor(ABC, Generic[R]):
         heartbeat = self._heartbeats.last(role.name)
         return heartbeat if heartbeat and role.owns(heartbeat) and identity(heartbeat) != role.stale else None
 
-    def _restart_later(self, role: R, why: str) -> None:
+    def _restart_later(self, role: R, why: str, error: str = "") -> None:
         last = self._own(role)
+        before_ready = bool(error) and (last is None or last.phase == "starting")
+        role.start_errors = [*(one for one in role.start_errors if one == error), error] if before_ready else []
         role.in_a_row = 1 if last is not None and last.figures.get("progress", 0.0) > 0 else role.in_a_row + 1
         if last is not None:
             role.past_s = {name: past_s + last.figures.get(name, 0.0) for name, past_s in role.past_s.items()}
         role.forget()
         role.restarts += 1
-        if role.in_a_row > self._config.max_restarts:
+        if role.in_a_row > self._config.max_restarts or len(role.start_errors) >= SAME_ERRORS:
             crashed = RoleCrashed(
                 f"{role.name} died {role.in_a_row} times in a row, last: {why}",
                 expected="a role that makes progress between two deaths",
@@ -257,8 +268,8 @@ class Supervisor(ABC, Generic[R]):
     def _begin_incarnation(self, role: R) -> None:
         """Count silence anew from here on; what was heard before is of no incarnation that lives."""
         if role.console_from < 0:
-            console = self._run.console(role.name)
-            role.console_from = console.stat().st_size if console.exists() else 0
+            role.console_from = _size(self._run.console(role.name))
+        role.incarnation_from = _size(self._run.console(role.name))
         role.stale = identity(self._heartbeats.last(role.name))
         role.silent_s, role.note = 0.0, ""
 
@@ -269,17 +280,39 @@ TRACE, LONGEST_TRACE = "Traceback (most recent call last):", 60
 
 def first_trace(console: Path, start: int) -> str:
     """The first traceback behind this place of a role's console; empty where there is none."""
-    try:
-        text = console.read_bytes()[max(0, start) :].decode(errors="replace")
-    except OSError:
-        return ""
-    lines = text[text.find(TRACE) :].splitlines() if TRACE in text else []
-    # Its frames are indented; what follows them is the error, in one line or more.
-    end = next((n for n, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
-    told = lines[: end + 1]
+    text = _read_from(console, start)
+    told = _traceback_at(text, text.find(TRACE))
     if len(told) > LONGEST_TRACE:  # where it began, and where it went wrong
         told = [*told[:10], "  ...", *told[11 - LONGEST_TRACE :]]
     return "\n".join(told)
+
+
+def last_error(console: Path, start: int) -> str:
+    """The error of the last traceback behind this place of a role's console, as one line; empty where there is none."""
+    text = _read_from(console, start)
+    told = _traceback_at(text, text.rfind(TRACE))
+    # It may hold what a screen or a model said, and terminals obey control characters.
+    plain = "".join(sign if sign.isprintable() else " " for sign in told[-1]) if told else ""
+    return " ".join(plain.split())[:LONGEST_ERROR]
+
+
+def _traceback_at(text: str, start: int) -> list[str]:
+    """The lines of the traceback that begins there, its error the last of them; none where `start` is below 0."""
+    lines = text[start:].splitlines() if start >= 0 else []
+    # Its frames are indented; what follows them is the error, in one line or more.
+    end = next((n for n, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
+    return lines[: end + 1]
+
+
+def _read_from(console: Path, start: int) -> str:
+    try:
+        return console.read_bytes()[max(0, start) :].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _size(console: Path) -> int:
+    return console.stat().st_size if console.exists() else 0
 
 
 def _has_finished(heartbeat: Heartbeat | None) -> bool:

@@ -41,6 +41,11 @@ if behaviour == "has-a-bug":
     with bugs.open("a") as file:
         file.write("x")
     raise LookupError(f"bug {bugs.stat().st_size}")
+if behaviour == "cannot-start":
+    raise LookupError("no such\\x1b\\tmodel")
+if behaviour == "has-the-same-bug-when-ready":
+    heartbeat.doing("playing")
+    raise LookupError("no such screen")
 if behaviour == "crashes-after-progress":
     heartbeat.figures.update(progress=3.0, busy_s=2.5, device_s=5.0)
     heartbeat.doing("playing")
@@ -84,8 +89,8 @@ PATIENCE_S = 60.0
 QUICK = RuntimeConfig(backoff_s=0.001, silent_after_s=30.0, max_restarts=3)
 
 
-LOOK_S = 0.005
-"""How long after its last look the supervisor looks again."""
+LOOK_S = 1 / 128
+"""How long after its last look the supervisor looks again; exact in binary, so that sums of it and of half seconds are."""
 
 
 class Clock:
@@ -451,6 +456,22 @@ def test_the_first_traceback_of_a_role_that_crashes_comes_with_the_error(tmp_pat
             if "bug " in line and line.startswith("LookupError")
         ]
         assert int(lines[-1].split()[-1]) == min(bugs), "the first one"
+
+
+def test_a_role_that_cannot_start_for_the_same_error_ends_the_run_soon_and_says_of_what(tmp_path: Path) -> None:
+    with scene(tmp_path, "cannot-start", replace(QUICK, max_restarts=1000)) as made:
+        made.supervise_until(lambda: made.runtime.restarts() == 1)
+        assert made.status.note.startswith("exit code 1: LookupError: no such model; starts again in")
+        with pytest.raises(RoleCrashed, match="died 5 times in a row, last: exit code 1: LookupError: no such model"):
+            made.supervise_until(lambda: False)
+
+
+@pytest.mark.parametrize("behaviour", ["has-a-bug", "has-the-same-bug-when-ready", "crashes"])
+def test_other_errors_and_those_of_a_role_that_was_ready_may_be_over_the_next_time(
+    tmp_path: Path, behaviour: str
+) -> None:
+    with scene(tmp_path, behaviour, replace(QUICK, max_restarts=1000)) as made:
+        made.supervise_until(lambda: made.runtime.restarts() == 6)
 
 
 def test_of_a_long_traceback_its_beginning_and_its_end_are_told(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def peers() -> Iterator[list[Peer]]:
     """Two processes beside this one."""
     prepare_torch()
     config = small_config(learner={"gpus": 3, "device": "cpu"})
-    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as found:
+    with scoring_peers(config, NoFrames(), devices=["cpu"] * 3, on_wait=lambda: None) as found:
         yield found
 
 
@@ -91,7 +91,7 @@ def test_a_process_that_is_killed_is_named_and_nothing_hangs() -> None:
     policy = tiny_policy()
     encoded, choices = rows(policy)
     before = set(children())
-    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as own:
+    with scoring_peers(config, NoFrames(), devices=["cpu"] * 2, on_wait=lambda: None) as own:
         shared = DataParallelPolicy(policy, own, batch=1)
         shared.score(encoded, choices)
         (pid,) = set(children()) - before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -168,10 +169,11 @@ def test_two_kinds_of_device_on_two_nodes_feed_one_learner_each_episode_once(
     with phones_behind_adb(2) as (adb, serials):
         node = add_node(cluster, num_cpus=1, resources={"emulator": 2})
         try:
-            own = {"devices__android__port": adb.port, "devices__android__serials": json.dumps(serials)}
-            own |= {"devices__android__quiet_s": 0, "devices__android__wait_s": 0.1, "devices__android__call_s": 60}
-            android = "1 devices.kind=android devices.per_worker=2 runtime.device_resource=emulator"
-            own["rollout__groups"] = json.dumps(["1 devices.per_worker=3", android])
+            android = {"kind": "android", "per_worker": 2, "android.port": adb.port, "android.call_s": 60}
+            android |= {"android.quiet_s": 0, "android.wait_s": 0.1, "android.serials": json.dumps(serials)}
+            words = [shlex.quote(f"devices.{key}={value}") for key, value in android.items()]
+            groups = ["1 devices.per_worker=3", f"1 {' '.join(words)} runtime.device_resource=emulator"]
+            own = {"rollout__groups": json.dumps(groups)}
             training = Training.begin(tmp_path, **on_ray(cluster, run__episodes=ENDLESS, **own))
             begun.append(training)
             run = training.run

@@ -1,0 +1,149 @@
+"""The head of a Ray cluster is killed under a run: the run ends with the cause and goes on elsewhere, or outlives it where the head keeps what it knows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="needs the extra [ray]")
+
+from distrl.runtime.ray.head_watch import RECONNECT
+from distrl.runtime.run_folder import RunFolder, held
+from distrl.telemetry.events import events_of
+from support.clusters import a_cluster
+from support.runs import (
+    ENDLESS,
+    PATIENCE_S,
+    SLOW,
+    Training,
+    check_exactly_once,
+    heartbeat,
+    num_episodes,
+    restarted,
+    wait_until,
+)
+
+pytestmark = pytest.mark.long
+NODES: tuple[dict[str, Any], ...] = ({"num_cpus": 0}, {"num_cpus": 2, "resources": {"phone": 6}})
+ROLES = ("learner", "worker-0", "worker-1", "evaluator")
+
+
+@contextmanager
+def trained(training: Training) -> Iterator[Training]:
+    try:
+        yield training
+    finally:
+        training.stop()
+
+
+def begin(cluster: Any, root: Path) -> Training:
+    own = {"runtime__kind": "ray", "runtime__address": cluster.address, "runtime__device_resource": "phone"}
+    slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
+    return Training.begin(root, run__episodes=ENDLESS, rollout__workers=2, runtime__worker_cpus=0.5, **own, **slow)
+
+
+def process_of(cluster: Any, kind: str) -> int:
+    return int(cluster.head_node.all_processes[kind][0].process.pid)
+
+
+@pytest.mark.parametrize(
+    ("killed", "said"),
+    [
+        (("gcs_server",), "the head of the Ray cluster (its GCS at "),
+        (("raylet",), "this machine is no node of the Ray cluster any more"),
+        (("raylet", "gcs_server"), "the head of the Ray cluster (its GCS at "),
+    ],
+    ids=["gcs", "raylet", "both"],
+)
+def test_without_its_head_a_run_ends_with_the_cause_and_goes_on_on_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.setenv(RECONNECT, "24")  # of a minute
+    with a_cluster(*NODES, join=False) as cluster, trained(begin(cluster, tmp_path)) as training:
+        training.until(lambda: num_episodes(training.run) > 10)
+        for kind in killed:
+            os.kill(process_of(cluster, kind), signal.SIGKILL)
+        _, errors = training.process.communicate(timeout=PATIENCE_S)
+        assert training.process.returncode == 4, errors
+        assert said in errors
+        assert "distrl train --resume" in errors.splitlines()[-1]
+        assert "Traceback" not in errors
+    run = training.run
+    wait_until(lambda: not any(held(run.lock(role)) for role in ROLES))
+    monkeypatch.delenv(RECONNECT)
+    seen = num_episodes(run)
+    with a_cluster(*NODES, join=False) as cluster, trained(resume(run, cluster)) as training:
+        training.until(lambda: num_episodes(run) > seen + 10)
+        check_good_end(training)
+
+
+def resume(run: RunFolder, cluster: Any) -> Training:
+    return Training.resume(run, runtime__address=cluster.address)
+
+
+def check_good_end(training: Training) -> None:
+    training.process.send_signal(signal.SIGINT)
+    summary = training.finish()
+    assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
+    assert summary["episodes"] == check_exactly_once(training.run)
+
+
+@contextmanager
+def rocksdb(folder: Path) -> Iterator[dict[str, str]]:
+    yield {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(folder)}
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[dict[str, str]]:
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("needs redis-server (Debian and Ubuntu: apt install redis-server)")
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = int(found.getsockname()[1])
+    command = [program, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: listens(port))
+            yield {"RAY_REDIS_ADDRESS": f"127.0.0.1:{port}"}
+        finally:
+            process.terminate()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("kept", [rocksdb, redis])
+def test_a_run_outlives_a_head_that_keeps_what_it_knows_and_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: Any
+) -> None:
+    (tmp_path / "gcs").mkdir()
+    with kept(tmp_path / "gcs") as settings:
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        with a_cluster(*NODES, join=False) as cluster, trained(begin(cluster, tmp_path / "runs")) as training:
+            run = training.run
+            training.until(lambda: num_episodes(run) > 10)
+            cluster.head_node.kill_gcs_server()
+            training.until(lambda: bool(events_of(run.log("supervisor"), "head_away", "address")))
+            seen, worker = num_episodes(run), heartbeat(run, "worker-0").pid
+            training.until(lambda: num_episodes(run) > seen + 10)  # without it
+            os.kill(worker, signal.SIGKILL)
+            training.until(lambda: bool(events_of(run.log("supervisor"), "died", "role")))
+            cluster.head_node.start_gcs_server()
+            training.until(lambda: restarted(run, "worker-0", worker))
+            assert events_of(run.log("supervisor"), "head", "address")
+            seen = num_episodes(run)
+            training.until(lambda: num_episodes(run) > seen + 10)
+            check_good_end(training)

@@ -18,8 +18,11 @@ from distrl.errors import RoleCrashed
 from distrl.telemetry.events import EventLog
 
 LOOK_EVERY_S = 1.0
-CONNECT_S = 1.0
+ANSWER_S = 1.0
 """How long an answer may take; the supervisor waits for it."""
+NAMED_AFTER_S = 3.0
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How HTTP/2 begins, which gRPC speaks: its preface and empty settings. The other side has to answer with its own, or hang up."""
 RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 RECONNECT_S = 60.0
 """Ray's own."""
@@ -30,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class HeadWatch:
-    """Knocks at the port of the GCS again and again. Belongs to one thread."""
+    """Greets the GCS again and again. Belongs to one thread."""
 
     def __init__(self, address: str, log: EventLog, *, clock: Callable[[], float] = time.monotonic) -> None:
         host, _, port = address.rpartition(":")
@@ -38,6 +41,7 @@ class HeadWatch:
         self._log, self._clock = log, clock
         self._limit_s = SHARE * _reconnect_s()
         self._heard_s = self._looked_s = clock()
+        self._named = False
 
     @property
     def away_s(self) -> float:
@@ -45,7 +49,7 @@ class HeadWatch:
         return 0.0 if self._heard_s == self._looked_s else self._clock() - self._heard_s
 
     def look(self) -> None:
-        """Knock, where it is time to; `RoleCrashed` once the head has been away for too long."""
+        """Greet it, where it is time to; `RoleCrashed` once the head has been away for too long."""
         if self._clock() - self._looked_s >= LOOK_EVERY_S:
             self.answers()
         if self.away_s > self._limit_s:
@@ -57,20 +61,26 @@ class HeadWatch:
 
     def answers(self) -> bool:
         """Whether it is there now."""
-        now_s, before_s = self._clock(), self.away_s
-        found = self._knock()
+        now_s, away_s = self._clock(), self.away_s
+        found = self._greet()
         self._looked_s = now_s
         if found:
             self._heard_s = now_s
-        if found == (before_s > 0):
-            self._log.write("head" if found else "head_away", address=self._address, away_s=round(before_s, 1))
+        if self._named if found else (not self._named and away_s >= NAMED_AFTER_S):
+            self._named = not found
+            self._log.write("head" if found else "head_away", address=self._address, away_s=round(away_s, 1))
             said = "answers again" if found else f"does not answer; the run goes on without it for {self._limit_s:g} s"
             log.warning("the head of the Ray cluster (its GCS at %s) %s", self._address, said)
         return found
 
-    def _knock(self) -> bool:
+    def _greet(self) -> bool:
+        """A process that is stopped takes connections too, and says nothing."""
         try:
-            socket.create_connection(self._place, timeout=CONNECT_S).close()
+            with socket.create_connection(self._place, timeout=ANSWER_S) as asked:
+                asked.sendall(HELLO)
+                asked.recv(1)
+        except ConnectionResetError:
+            return True
         except OSError:
             return False
         return True

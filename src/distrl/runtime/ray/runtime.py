@@ -249,8 +249,8 @@ class RayRuntime(Supervisor[_Role]):
     def _check_silence(self, role: _Role, look_s: float) -> None:
         if self._hub_away_s(role):
             role.silent_s, look_s = 0.0, 0.0  # nothing could be heard of it
-        if self._head_away_s:
-            look_s = 0.0  # it is named, and cannot be replaced
+        if self._head_away_s and role.silent_s > self._config.silent_after_s / 2:
+            look_s = 0.0  # named by now, and nobody could take its place
         super()._check_silence(role, look_s)
 
     def _note(self, role: _Role) -> str:

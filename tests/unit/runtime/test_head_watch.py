@@ -68,9 +68,9 @@ def test_a_head_that_is_away_is_named_at_once_and_ends_the_run_before_ray_does(
     pass_s(head, watch, 5)
     assert watch.away_s == 0.0
     head.stop()
-    pass_s(head, watch, 3)
+    pass_s(head, watch, 2)
     assert read_events(log) == []
-    pass_s(head, watch, 7)
+    pass_s(head, watch, 8)
     assert watch.away_s == 10.0
     assert [event["event"] for event in read_events(log)] == ["head_away"]
     head.start()

@@ -11,11 +11,13 @@ and refused by the hub once its successor has begun.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ from distrl.runtime.run_folder import Lock, RunFolder, take
 from distrl.runtime.spools import prepare_spools, remove_empty, spool_names
 from distrl.runtime.supervision import SupervisedRole, Supervisor
 from distrl.telemetry.heartbeat import Heartbeat
+from distrl.threads import in_thread
 from distrl.transport.files import FileTransport
 from distrl.transport.ray.hub import Hub
 
@@ -46,6 +49,8 @@ FIRST_PLACED_S = 10.0
 """How long roles that can run anywhere leave the choice to those that cannot."""
 PLACING_S = 20.0
 """How long Ray takes to start a role that has a place, on a busy machine: at the end of a run nobody waits longer for a worker without one."""
+LEAVE_S = 10.0
+"""How long leaving a cluster may take whose head does not answer; without a GCS it takes Ray five seconds."""
 NODE_GONE_S = 5.0
 """For so long the hub has been away before anybody asks whether its node is: on another one it cannot start again."""
 KILLED = -int(signal.SIGKILL)
@@ -264,9 +269,11 @@ class RayRuntime(Supervisor[_Role]):
 
     def _check_node(self, hub_away_s: float) -> None:
         """`RoleCrashed` where the hub is away because Ray has ended here, or has given this machine up."""
-        if hub_away_s < NODE_GONE_S or self._clock() < self._node_looked_s + LOOK_EVERY_S or self._head_away_s:
+        if hub_away_s < NODE_GONE_S or self._clock() < self._node_looked_s + LOOK_EVERY_S:
             return
         self._node_looked_s = self._clock()
+        if self._head_watch is None or not self._head_watch.answers():
+            return  # it is named, and Ray would keep this thread until it answers
         if self._node in {str(node["NodeID"]) for node in ray.nodes() if node["Alive"]}:  # type: ignore[no-untyped-call]
             return
         raise RoleCrashed(
@@ -293,7 +300,10 @@ class RayRuntime(Supervisor[_Role]):
                 ray.kill(self._hub)
         if self._spools is not None:
             remove_empty(self._spools)
-        ray.shutdown()
+        if away:
+            _leave_without_head()
+        else:
+            ray.shutdown()
 
     def _start_hub(self) -> Any:
         options: dict[str, Any] = {
@@ -387,6 +397,19 @@ class RayRuntime(Supervisor[_Role]):
         with suppress(StoreError):  # its predecessor, on this machine, is not gone yet
             role.lock = take(self._run.lock(role.name), wait_s=0.0, what=role.name)
             self._log.write("started", role=role.name, host=place.host, pid=place.pid, restarts=role.restarts)
+
+
+def _leave_without_head() -> None:
+    """Leave a cluster whose head may not answer: Ray would wait for a word from it without end."""
+    leaving = in_thread(ray.shutdown, name="leave")
+    if not wait([leaving], LEAVE_S).done:
+        atexit.register(_end_process)  # before what Ray has registered, which waits again or crashes
+
+
+def _end_process() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(RoleCrashed.exit_code)
 
 
 def _no_code(role: str, error: BaseException) -> ConfigError:

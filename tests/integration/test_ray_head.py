@@ -7,21 +7,26 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 pytest.importorskip("ray", reason="needs the extra [ray]")
 
+from distrl.bench.system.processes import tree
+from distrl.bench.system.ray_networks import HEAD, networks
 from distrl.runtime.ray.head_watch import RECONNECT
 from distrl.runtime.run_folder import RunFolder, held
 from distrl.runtime.summary import read_status
 from distrl.telemetry.events import events_of
-from support.clusters import a_cluster
+from support.clusters import STORE_BYTES, a_cluster
 from support.runs import (
     ENDLESS,
     PATIENCE_S,
@@ -36,6 +41,9 @@ from support.runs import (
 
 pytestmark = pytest.mark.long
 NODES: tuple[dict[str, Any], ...] = ({"num_cpus": 0}, {"num_cpus": 2, "resources": {"phone": 6}})
+RAY = str(Path(sys.executable).with_name("ray"))
+AWAY, PORT = "10.213.7.2", 6379
+"""Where the head is that has a network of its own."""
 ROLES = ("learner", "worker-0", "worker-1", "evaluator")
 
 
@@ -152,6 +160,69 @@ def test_a_run_outlives_a_head_that_keeps_what_it_knows_and_is_started_again(
             cluster.head_node.start_gcs_server()
             training.until(lambda: restarted(run, "worker-0", worker))
             assert events_of(run.log("supervisor"), "head", "address")
+            seen = num_episodes(run)
+            training.until(lambda: num_episodes(run) > seen + 10)
+            check_good_end(training)
+
+
+@pytest.fixture
+def wired(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path for Ray's files, with a network beside this machine's; of this test's own cluster everybody has the token."""
+    for name, value in {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex, "RAY_gcs_storage": "rocksdb"}.items():
+        monkeypatch.setenv(name, value)
+    with tempfile.TemporaryDirectory(prefix="head-", ignore_cleanup_errors=True) as folder, networks(1) as made:
+        if not made:
+            pytest.skip("needs root, and networks that can be made (`ip netns`)")
+        yield Path(folder)
+
+
+@contextmanager
+def started(command: Sequence[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Ray on one more machine, ended with all that it has started."""
+    surroundings = {**os.environ, **environment}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=surroundings
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert any("Ray runtime started" in line for line in process.stdout), "it ended"
+            yield process
+        finally:
+            kill_all(process)
+
+
+def kill_all(process: subprocess.Popen[str]) -> None:
+    for pid in reversed(tree(process.pid)) if process.poll() is None else ():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_run_outlives_the_loss_of_the_machine_of_its_head(tmp_path: Path, wired: Path) -> None:
+    small = f"--object-store-memory={STORE_BYTES}"
+    # As on a machine of its own: it sees no processes but its own, and its temporary files are gone with it.
+    head = ["ip", "netns", "exec", "distrl-net0", "unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c",
+            f'mount -t tmpfs tmp {wired} && exec "$@"', "sh", RAY, "start", "--head", f"--node-ip-address={AWAY}", f"--port={PORT}",
+            "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={wired}", small, "--block"]  # fmt: skip
+    node = [RAY, "start", f"--address={AWAY}:{PORT}", f"--node-ip-address={HEAD}", "--num-cpus=3", '--resources={"phone": 6}', small, "--block"]  # fmt: skip
+    own = {"runtime__kind": "ray", "runtime__address": f"{AWAY}:{PORT}", "runtime__device_resource": "phone"}
+    own |= {"runtime__worker_cpus": "0.5", "runtime__silent_after_s": "15"}
+    slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
+    kept = {"RAY_gcs_storage_path": str(tmp_path)}
+    with (
+        started(head, **kept) as first,
+        started(node),
+        trained(Training.begin(tmp_path / "runs", run__episodes=ENDLESS, **own, **slow)) as training,
+    ):
+        run = training.run
+        training.until(lambda: num_episodes(run) > 10)
+        kill_all(first)
+        training.until(lambda: bool(events_of(run.log("supervisor"), "head_away", "address")))
+        with started(head, **kept):
+            training.until(lambda: bool(events_of(run.log("supervisor"), "head", "address")))
+            worker = heartbeat(run, "worker-0").pid
+            os.kill(worker, signal.SIGKILL)
+            training.until(lambda: restarted(run, "worker-0", worker))
             seen = num_episodes(run)
             training.until(lambda: num_episodes(run) > seen + 10)
             check_good_end(training)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from distrl.devices.android.adb import AdbConfig
 from distrl.experience.store import ExperienceStore
 from distrl.runtime.run_folder import RunFolder
 from distrl.types import Ending
-from support.androids import own_server
+from support.androids import phones_behind_adb
 from support.runs import TINY, Training, check_exactly_once, flags
 
 PHONES = 4
@@ -23,19 +21,8 @@ PHONES = 4
 @pytest.fixture
 def served(request: pytest.FixtureRequest) -> Iterator[tuple[AdbConfig, list[str]]]:
     """Phones in a process of their own, some of which fail now and then."""
-    with own_server() as config:
-        command = [sys.executable, "-m", "distrl", "devices", "serve-sim", "--count", str(PHONES), "--first-port", "0"]
-        command += ["--connect", "--json", "--width", "180", "--fault-rate", str(request.param)]
-        process = subprocess.Popen(
-            [*command, "--devices.android.port", str(config.port)], stdout=subprocess.PIPE, text=True
-        )
-        try:
-            assert process.stdout
-            serials = next(json.loads(line) for line in process.stdout if line.startswith("{"))["serials"]
-            yield config, serials
-        finally:
-            process.kill()
-            process.wait()
+    with phones_behind_adb(PHONES, "--fault-rate", str(request.param)) as found:
+        yield found
 
 
 @pytest.mark.parametrize("served", [pytest.param(0.0, marks=pytest.mark.long), 0.02], indirect=True)

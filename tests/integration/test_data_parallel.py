@@ -18,7 +18,7 @@ from distrl.learner.loop import Learner
 from distrl.policies.base import NoFrames, Policy
 from distrl.runtime.factory import make_algorithm, prepare_torch
 from distrl.runtime.placement import check_devices
-from distrl.runtime.scoring_processes import check_nccl, scoring_peers
+from distrl.runtime.scoring_processes import backend_of, check_nccl, scoring_peers
 from support.batches import Played, shown_by_the_oracle, tiny_policy
 from support.learners import Workshop, small_config
 
@@ -33,7 +33,7 @@ def peers() -> Iterator[list[Peer]]:
     """Two processes beside this one."""
     prepare_torch()
     config = small_config(learner={"gpus": 3, "device": "cpu"})
-    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as found:
+    with scoring_peers(config, NoFrames(), devices=["cpu"] * 3, on_wait=lambda: None) as found:
         yield found
 
 
@@ -91,7 +91,7 @@ def test_a_process_that_is_killed_is_named_and_nothing_hangs() -> None:
     policy = tiny_policy()
     encoded, choices = rows(policy)
     before = set(children())
-    with scoring_peers(config, NoFrames(), cuda=False, on_wait=lambda: None) as own:
+    with scoring_peers(config, NoFrames(), devices=["cpu"] * 2, on_wait=lambda: None) as own:
         shared = DataParallelPolicy(policy, own, batch=1)
         shared.score(encoded, choices)
         (pid,) = set(children()) - before
@@ -169,6 +169,13 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(tmp_path: Path, p
         figures.append(dict(moving.hearer.figures))
     for one, other in zip(expected[2:], figures, strict=True):
         assert other["total"] == pytest.approx(one["total"], rel=1e-3)
+
+
+def test_gradients_go_over_nccl_where_each_process_has_a_gpu_of_its_own() -> None:
+    found = [
+        backend_of(devices) for devices in (["cuda:0", "cuda:1"], ["cuda:0"], ["cuda:0", "cuda:0"], ["cpu", "cpu"])
+    ]
+    assert found == ["nccl", "nccl", "gloo", "gloo"]
 
 
 def test_what_cannot_be_is_said_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -20,11 +21,13 @@ import torch
 ray = pytest.importorskip("ray", reason="needs the extra [ray]")
 
 import distrl  # noqa: E402
+from distrl.experience.store import ExperienceStore  # noqa: E402
 from distrl.runtime.factory import make_policy  # noqa: E402
 from distrl.runtime.run_folder import RunFolder, held  # noqa: E402
 from distrl.runtime.summary import read_status  # noqa: E402
 from distrl.telemetry.events import events_of  # noqa: E402
 from distrl.transport.files import FileHeartbeats  # noqa: E402
+from support.androids import phones_behind_adb  # noqa: E402
 from support.clusters import STORE_BYTES, a_cluster, add_node  # noqa: E402
 from support.runs import (  # noqa: E402
     ENDLESS,
@@ -157,6 +160,44 @@ def test_actors_decide_for_workers_elsewhere_and_one_is_killed_in_the_middle(
     unplaced = events_of(run.log("supervisor"), "unplaced", "role")
     assert [event["role"] for event in unplaced] == ["worker-2"], "at the end nobody waits for it"
     check_scores(run)
+
+
+@pytest.mark.long
+def test_two_kinds_of_device_on_two_nodes_feed_one_learner_each_episode_once(
+    cluster: Any, tmp_path: Path, begun: list[Training]
+) -> None:
+    with phones_behind_adb(2) as (adb, serials):
+        node = add_node(cluster, num_cpus=1, resources={"emulator": 2})
+        try:
+            android = {"kind": "android", "per_worker": 2, "android.port": adb.port, "android.call_s": 60}
+            android |= {"android.quiet_s": 0, "android.wait_s": 0.1, "android.serials": json.dumps(serials)}
+            words = [shlex.quote(f"devices.{key}={value}") for key, value in android.items()]
+            groups = ["1 devices.per_worker=3", f"1 {' '.join(words)} runtime.device_resource=emulator"]
+            own = {"rollout__groups": json.dumps(groups)}
+            training = Training.begin(tmp_path, **on_ray(cluster, run__episodes=ENDLESS, **own))
+            begun.append(training)
+            run = training.run
+            training.until(lambda: min(len(found) for found in by_kind(run, serials)) >= 6)
+            assert places(run, "worker-1"), "on the node with the phones behind adb"
+            training.process.send_signal(signal.SIGINT)
+            summary = training.finish()
+        finally:
+            cluster.remove_node(node)
+    simulated, behind_adb = by_kind(run, serials)
+    assert {device.partition("/")[0] for device in simulated} == {"worker-0"}
+    assert set(behind_adb) == set(serials)
+    assert (summary["lost_episodes"], summary["duplicate_episodes"]) == (0, 0)
+    assert summary["updates"] > 0
+    assert summary["episodes"] == len(simulated) + len(behind_adb) == check_exactly_once(run)
+
+
+def by_kind(run: RunFolder, serials: list[str]) -> tuple[list[str], list[str]]:
+    """The devices of all episodes that were played: on simulated phones of the worker's process, and on those behind adb."""
+    if not num_episodes(run):
+        return [], []
+    with ExperienceStore(run.experience) as store:
+        played = [store.read(row.id).device for row in store.after(0, 10_000) if row.source == "played"]
+    return [device for device in played if device not in serials], [device for device in played if device in serials]
 
 
 def num_decided(run: RunFolder, number: int) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -43,6 +45,21 @@ def own_server() -> Iterator[AdbConfig]:
         finally:
             kill = [program, "-P", str(config.port), "kill-server"]
             subprocess.run(kill, timeout=60, check=False, capture_output=True)
+
+
+@contextmanager
+def phones_behind_adb(count: int, *flags: str) -> Iterator[tuple[AdbConfig, list[str]]]:
+    """So many simulated phones in a process of their own (`distrl devices serve-sim`), connected to an adb server of their own; their serials."""
+    with own_server() as config:
+        command = [sys.executable, "-m", "distrl", "devices", "serve-sim", "--count", str(count), "--first-port", "0"]
+        command += ["--connect", "--json", "--width", "180", *flags, "--devices.android.port", str(config.port)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout
+            yield config, next(json.loads(line) for line in process.stdout if line.startswith("{"))["serials"]
+        finally:
+            process.kill()
+            process.wait()
 
 
 @asynccontextmanager

@@ -20,15 +20,19 @@ STORE_BYTES = 100 * 2**20
 
 
 @contextmanager
-def a_cluster(*nodes: dict[str, Any]) -> Iterator[Cluster]:
-    """A head node with the first of these resources, and one further node for each of the others; this process is on the head."""
+def a_cluster(*nodes: dict[str, Any], join: bool = True) -> Iterator[Cluster]:
+    """A head node with the first of these resources, and one further node for each of the others; this process is on the head.
+
+    Not to `join` it is for tests that kill the head: Ray ends every process that has joined.
+    """
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TESTS), before)))  # for actors that tests define
     cluster = Cluster()
     try:
         for node in nodes:
             add_node(cluster, **node)
-        ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="error")
+        if join:
+            ray.init(address=cluster.address, namespace="tests", log_to_driver=False, logging_level="error")
         yield cluster
     finally:
         ray.shutdown()

@@ -207,8 +207,11 @@ def restarted(run: RunFolder, role: str, than: int) -> bool:
     return found is not None and found.pid != than
 
 
-def check_exactly_once(run: RunFolder) -> int:
-    """Nothing lost, nothing doubled, and the learner has taken each episode in once; how many there are."""
+def check_exactly_once(run: RunFolder, *, logs_whole: bool = True) -> int:
+    """Nothing lost, nothing doubled, and the learner has taken each episode in once; how many there are.
+
+    Logs are not whole where workers were killed while nobody took what they said: what they had finished is found in their spools.
+    """
     with ExperienceStore(run.experience) as store:
         rows, audit = store.after(0, 1_000_000), store.audit()
     assert (audit.missing, audit.duplicates) == ((), ())
@@ -216,7 +219,7 @@ def check_exactly_once(run: RunFolder) -> int:
     finished, acknowledged = (
         [event["id"] for event in events if event["event"] == name] for name in ("finished", "acknowledged")
     )
-    assert set(acknowledged) <= set(finished)
+    assert not logs_whole or set(acknowledged) <= set(finished)
     assert len(acknowledged) == len(set(acknowledged))
     assert set(acknowledged) <= {row.id for row in rows}
     played = [row for row in rows if row.source == "played"]

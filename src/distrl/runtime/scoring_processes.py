@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -47,8 +47,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     num: int
     config: Config
-    cuda: bool
-    """Whether each has a GPU of its own."""
+    device: str
+    backend: str
+    """Of `torch.distributed`: nccl where each process has a GPU of its own, which it insists on; gloo otherwise."""
     meeting: str
     """A file through which they find each other, in a folder of this user alone."""
 
@@ -64,28 +65,32 @@ def shared_scoring(
         return
     encoded_type(policy)  # raises before anything is started
     cuda = any(weights.is_cuda for weights in policy.network.parameters())
-    with scoring_peers(config, frames, cuda=cuda, on_wait=on_wait) as peers:
+    devices = [f"cuda:{number}" if cuda else "cpu" for number in range(num)]
+    with scoring_peers(config, frames, devices=devices, on_wait=on_wait) as peers:
         yield DataParallelPolicy(policy, peers, batch=config.learner.batch_trajectories)
 
 
 @contextmanager
 def scoring_peers(
-    config: Config, frames: FrameReader, *, cuda: bool, on_wait: Callable[[], None]
+    config: Config, frames: FrameReader, *, devices: Sequence[str], on_wait: Callable[[], None]
 ) -> Iterator[list[Peer]]:
-    """The processes beside this one, which are ended with the block."""
-    if cuda:
+    """The processes beside this one, which are ended with the block; `devices` are those of all processes, this one's first."""
+    backend, started = backend_of(devices), list[tuple[subprocess.Popen[bytes], Peer]]()
+    if backend == "nccl":
         check_nccl(config)
-    num, started = config.learner.gpus, list[tuple[subprocess.Popen[bytes], Peer]]()
     with tempfile.TemporaryDirectory(prefix="distrl-scoring-") as folder:
         meeting = str(Path(folder, "meeting"))
+        jobs = [
+            Job(number=number, num=len(devices), config=config, device=device, backend=backend, meeting=meeting)
+            for number, device in enumerate(devices)
+        ]
         try:
-            for number in range(1, num):
-                job = Job(number=number, num=num, config=config, cuda=cuda, meeting=meeting)
+            for job in jobs[1:]:
                 started.append(_start(job, frames))
             peers = [peer for _, peer in started]
             for peer in peers:
                 peer.take(Ready, -1, on_wait=on_wait)
-            _meet(Job(number=0, num=num, config=config, cuda=cuda, meeting=meeting))
+            _meet(jobs[0])
             yield peers
         finally:
             for process, peer in started:
@@ -93,6 +98,11 @@ def scoring_peers(
                 _end(process)
             if distributed.is_initialized():
                 distributed.destroy_process_group()
+
+
+def backend_of(devices: Sequence[str]) -> str:
+    """What passes weights and gradients between processes on these devices."""
+    return "nccl" if all(name.startswith("cuda") for name in devices) and len(set(devices)) == len(devices) else "gloo"
 
 
 def check_nccl(config: Config) -> None:
@@ -115,7 +125,7 @@ def _start(job: Job, frames: FrameReader) -> tuple[subprocess.Popen[bytes], Peer
         )  # fmt: skip
         pipe = Connection(ours.detach())
     pipe.send_bytes(msgspec.msgpack.encode(job))
-    place = f"on cuda:{job.number}" if job.cuda else "on the CPU"
+    place = "on the CPU" if job.device == "cpu" else f"on {job.device}"
     return process, Peer(f"process {job.number} of the learner, {place},", pipe, frames, lambda: _how_ended(process))
 
 
@@ -140,10 +150,10 @@ def _meet(job: Job) -> None:
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         os.environ.setdefault(variable, loopback)
-    if job.cuda:
-        torch.cuda.set_device(job.number)
+    if job.device != "cpu":
+        torch.cuda.set_device(job.device)
     distributed.init_process_group(
-        "nccl" if job.cuda else "gloo",
+        job.backend,
         init_method=f"file://{job.meeting}", rank=job.number, world_size=job.num, timeout=timedelta(seconds=COLLECTIVE_S),
     )  # fmt: skip
 
@@ -156,11 +166,8 @@ def main(argv: list[str]) -> int:
     job = msgspec.msgpack.decode(pipe.recv_bytes(), type=Job)
     prepare_torch()
     channel = Channel(pipe)
-    config = job.config
-    if job.cuda:
-        config = msgspec.structs.replace(
-            config, learner=msgspec.structs.replace(config.learner, device=f"cuda:{job.number}")
-        )
+    own = msgspec.structs.replace(job.config.learner, device=job.device)
+    config = msgspec.structs.replace(job.config, learner=own)
     scorer = Scorer(make_policy(config, AskedFrames(channel), learning=True), channel)
     scorer.serve(lambda: _meet(job))
     return 0

@@ -18,6 +18,9 @@ def test_the_page_has_the_table_that_the_results_come_to() -> None:
     assert table(measured) in page
     assert f"an episode every {1 / measured.episodes_per_device_s:.1f} s" in " ".join(page.split())
     assert f"a step every {1 / measured.steps_per_device_s:.1f} s" in " ".join(page.split())
+    of_one_hub = 1 / measured.hub_s_per_episode
+    assert f"{of_one_hub:.0f} episodes a second if it had" in page
+    assert f"those of {of_one_hub / measured.episodes_per_device_s:,.0f} devices" in page
     samples = GPUS_PER_MACHINE * measured.samples_per_s
     assert f"{samples:.0f} samples a second, the steps of {samples / measured.steps_per_device_s:,.0f} devices" in page
 

@@ -177,6 +177,7 @@ def on_ray() -> list[str]:
     assert (weights["size_mb"], weights["workers"]) == ([100, 100], [4, 16])
     assert (faults["finished"], faults["exactly_once"], faults["pauses_not_named"]) == (True, True, 0)
     assert ray["local"]["n"] == 300
+    assert (scale["bend_devices"], scale["bend_resource"]) == (1000, "cores")
     runs = [ray[name] for name in ("local", "ray", "ray_actors")]
     lost = f"{faults['faults']} · {faults['lost_episodes']} · {faults['duplicate_episodes']} of {faults['episodes']:,}"
     return [
@@ -187,6 +188,7 @@ def on_ray() -> list[str]:
         f"{ray['throughput_ratio']:.2f} · {ray['throughput_ratio_actors']:.2f}",
         " · ".join(f"{rate:.1f}" for rate in scale["trajectories_per_s"]),
         percents([*scale["cpu_share"]]),
+        percents([*scale["machine_share"]]),
     ]
 
 

@@ -36,6 +36,7 @@ import msgspec
 from distrl.bench.base import BenchOptions
 from distrl.bench.jobs import log_progress
 from distrl.bench.system.kills import Kills, audit
+from distrl.bench.system.processes import tree
 from distrl.bench.system.ray_networks import HEAD, NetworkNode, network_nodes, networks
 from distrl.bench.system.ray_nodes import on_cluster, ray_nodes
 from distrl.bench.system.weights import quantile
@@ -308,7 +309,7 @@ class Trial:
             return "node"
         node = self._random.choice(self._cluster.list_all_nodes()[1:])
         raylet = node.all_processes["raylet"][0].process.pid
-        stopped = [pid for pid in (raylet, *children(raylet)) if _send(pid, signal.SIGSTOP)]
+        stopped = [pid for pid in tree(raylet) if _send(pid, signal.SIGSTOP)]
         self._end_later(held_s, "cut", lambda: [_send(pid, signal.SIGCONT) for pid in stopped])
         return "node"
 
@@ -464,22 +465,6 @@ def is_telling(beat: Any) -> bool:
 def _is_winding_down(run: RunFolder) -> bool:
     beats = (FileHeartbeats(run.heartbeats).last(path.stem) for path in run.heartbeats.glob("worker-*.json"))
     return any(beat is not None and beat.phase == "stopped" for beat in beats)
-
-
-def children(pid: int) -> list[int]:
-    """The processes that this one has started, and those that they have."""
-    found, parents = list[int](), {pid}
-    pairs = sorted(_pairs())
-    while fresh := {child for child, parent in pairs if parent in parents} - set(found):
-        found += sorted(fresh)
-        parents = fresh
-    return found
-
-
-def _pairs() -> Iterator[tuple[int, int]]:
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError, IndexError):
-            yield int(path.parent.name), int(path.read_text().rpartition(") ")[2].split()[1])
 
 
 def is_running(pid: int) -> bool:

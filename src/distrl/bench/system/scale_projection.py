@@ -53,6 +53,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float
     replay_inserts_per_s: float
     """Trajectories, into a replay memory on one core."""
+    hub_s_per_episode: float
+    """Processor time of the hub, beside what it takes with a single device."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +66,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(results: Path) -> Measured:
     """The inputs, from the files of `distrl bench`."""
-    collection, vlm, replay = (_load(results, name) for name in ("collection", "vlm", "replay"))
-    scheme, scale = collection["schemes"]["async"], collection["time_scale"]
+    collection, vlm, replay, devices = (_load(results, name) for name in ("collection", "vlm", "replay", "scale"))
+    scheme, scale, hub = collection["schemes"]["async"], collection["time_scale"], devices["cores"]["hub"]
     return Measured(
         episodes_per_device_s=scheme["episodes_per_device_s"] * scale,
         steps_per_device_s=scheme["steps_per_s"] / collection["devices"] * scale,
@@ -74,6 +76,7 @@ def read(results: Path) -> Measured:
         decisions_per_s=vlm["decisions_per_s"],
         samples_per_s=vlm["train_samples_per_s"],
         replay_inserts_per_s=replay["inserts_per_s"],
+        hub_s_per_episode=(hub[-1] - hub[0]) / devices["trajectories_per_s"][-1],
     )
 
 
@@ -103,6 +106,7 @@ def column(devices: int, measured: Measured, assumed: Assumed) -> dict[str, str]
         "episodes, without pictures": f"{written / 1e6:,.1f} MB/s, {written * DAY_S / 1e12:,.1f} TB a day",
         "pictures of 12 kB": f"{pictures / 1e6:,.0f} MB/s, {pictures * DAY_S / 1e12:,.0f} TB a day",
         "calls to the one hub, with heartbeats and news": f"{calls:,.0f} a second",
+        f"processor time of the hub, at {1000 * measured.hub_s_per_episode:.1f} ms an episode": f"{episodes * measured.hub_s_per_episode:,.1f} cores",
         "adapters of 100 MB every 20 s, each node once": f"{weights_mb_per_s:,.0f} MB/s: "
         f"{weights_mb_per_s / assumed.network_mb_per_s:,.1f} × 10 Gbit/s",
         "replay: share of one core": f"{episodes / measured.replay_inserts_per_s:.1%}",

@@ -14,8 +14,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ import distrl
 from distrl.bench.base import BenchOptions
 from distrl.bench.statistics import DRAWS, Row
 from distrl.bench.system.page_paint import Painted, Tab, open_tab, painted
-from distrl.bench.system.scale import TICKS_PER_S, Sample, cpu_rate, sample_of
+from distrl.bench.system.processes import Sample, cpu_rate, machine, parents, sample_of, tree
 from distrl.bench.system.stored_run import write_stored_run
 from distrl.config.schema import Config
 from distrl.dashboard.run_list import OpenRun
@@ -304,21 +304,11 @@ def _stretch(tab: Tab, address: str, window_s: float, *, training: int) -> Stret
 
 def processes(training: int, browser: int) -> dict[str, Sample]:
     """What browser, server and training have used so far."""
-    parents = dict[int, int]()
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError):  # it is gone
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(") ")[2].split()[1])
-    server = [pid for pid, parent in parents.items() if parent == training and _is_view(pid)]
-    rest = {name: set(_tree(pid, parents)) for name, pid in (("training", training), ("browser", browser))}
+    parent_of = parents()
+    server = [pid for pid, parent in parent_of.items() if parent == training and _is_view(pid)]
+    rest = {name: set(tree(pid, parent_of)) for name, pid in (("training", training), ("browser", browser))}
     found = {"browser": rest["browser"], "server": set(server), "training": rest["training"] - set(server)}
-    return {name: sample_of(pids) for name, pids in found.items()} | {"machine": _machine()}
-
-
-def _machine() -> Sample:
-    """What all processes together have used, and what another machine took of these cores."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="ascii").split()[1:9]]
-    busy = sum(ticks) - ticks[3] - ticks[4]  # idle, and waiting for a disk
-    return Sample(at_s=time.time(), cpu_s={0: busy / TICKS_PER_S}, rss_bytes=0)
+    return {name: sample_of(pids) for name, pids in found.items()} | {"machine": machine()}
 
 
 def _is_view(pid: int) -> bool:
@@ -326,13 +316,6 @@ def _is_view(pid: int) -> bool:
         return b"view" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-
-
-def _tree(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
-    """A process and all that it has started."""
-    yield pid
-    for child in [one for one, parent in parents.items() if parent == pid]:
-        yield from _tree(child, parents)
 
 
 def counted(stretches: Sequence[Stretch], run: distrl.Run) -> list[Window]:

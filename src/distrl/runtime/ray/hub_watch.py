@@ -61,13 +61,18 @@ class HubWatch:
         if self.away_s > self._silent_after_s and self._pid != self._killed:
             self._log.write("hub_silent", pid=self._pid, silent_s=round(self.away_s, 1))
             self._killed = self._pid
-            kill_hub(self._pid)
+            self.kill()
         if self.away_s > LOST_AFTER_S:
             raise RoleCrashed(
                 f"the hub of the run has not answered for {self.away_s:.0f} s, and Ray has not started it again",
                 expected="a process beside the run folder through which other nodes reach it",
                 fix="look at Ray on this machine (`ray status`), then go on with `distrl train --resume RUN`",
             )
+
+    def kill(self) -> None:
+        """End its process, whatever Ray knows of it."""
+        if self._pid:
+            kill_hub(self._pid)
 
     def _take(self) -> None:
         asked, self._asked = self._asked, None

@@ -11,11 +11,13 @@ and refused by the hub once its successor has begun.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,10 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from distrl.config.schema import Config
-from distrl.errors import ConfigError, StoreError
+from distrl.errors import ConfigError, RoleCrashed, StoreError
 from distrl.runtime.base import inference_names, worker_names
 from distrl.runtime.ray.cluster import check_cluster, code_version, describe, needs_of, num_gpus
+from distrl.runtime.ray.head_watch import LOOK_EVERY_S, HeadWatch
 from distrl.runtime.ray.hub_watch import HubWatch
 from distrl.runtime.ray.inference import CALLS_AT_ONCE, actor_name
 from distrl.runtime.ray.role_actor import DECISIONS, End, Order, Place, RoleActor
@@ -36,6 +39,7 @@ from distrl.runtime.run_folder import Lock, RunFolder, take
 from distrl.runtime.spools import prepare_spools, remove_empty, spool_names
 from distrl.runtime.supervision import SupervisedRole, Supervisor
 from distrl.telemetry.heartbeat import Heartbeat
+from distrl.threads import in_thread
 from distrl.transport.files import FileTransport
 from distrl.transport.ray.hub import Hub
 
@@ -45,6 +49,10 @@ FIRST_PLACED_S = 10.0
 """How long roles that can run anywhere leave the choice to those that cannot."""
 PLACING_S = 20.0
 """How long Ray takes to start a role that has a place, on a busy machine: at the end of a run nobody waits longer for a worker without one."""
+LEAVE_S = 10.0
+"""How long leaving a cluster may take whose head does not answer; without a GCS it takes Ray five seconds."""
+NODE_GONE_S = 5.0
+"""For so long the hub has been away before anybody asks whether its node is: on another one it cannot start again."""
 KILLED = -int(signal.SIGKILL)
 CONTROL_THREADS = 2
 
@@ -66,6 +74,8 @@ class _Role(SupervisedRole):
         self._placed: Any = None
         self._over: Any = None
         self.end: End | None = None
+        self.out_of_reach = False
+        """Whether it is on another machine, and nobody can be told there to kill it."""
         self._died = ""
 
     def launched(self, actor: Any, incarnation: int, *, now_s: float, begin: Callable[[Place], Any]) -> None:
@@ -155,7 +165,7 @@ class _Role(SupervisedRole):
             return
         with suppress(RayError):
             ray.kill(self.actor)
-        if self.place is not None and self.end is None and not self._died:
+        if self.place is not None and self.end is None and not self._died and not self.out_of_reach:
             _kill_process(self.place)
         if self.lock is not None:
             self.lock.release()
@@ -177,6 +187,8 @@ class RayRuntime(Supervisor[_Role]):
         self._spools: Path | None = None
         self._hub: Any = None
         self._hub_watch: HubWatch | None = None
+        self._head_watch: HeadWatch | None = None
+        self._node_looked_s = 0.0
         self._node = ""
         self._code = code_version()
 
@@ -184,6 +196,7 @@ class RayRuntime(Supervisor[_Role]):
         """Join the cluster, open the run folder to it, and place these roles."""
         check_cluster(self._all)
         self._node = str(ray.get_runtime_context().get_node_id())
+        self._head_watch = HeadWatch(ray.get_runtime_context().gcs_address, self._log, clock=self._clock)
         self._spools = prepare_spools(self._run)
         self._hub = self._start_hub()
         self._hub_watch = HubWatch(self._hub, self._log, silent_after_s=self._config.silent_after_s, clock=self._clock)
@@ -210,8 +223,11 @@ class RayRuntime(Supervisor[_Role]):
 
     def supervise(self) -> None:
         """Notice what died or fell silent and start it again, and who has come to run."""
+        if self._head_watch is not None:
+            self._head_watch.look()
         if self._hub_watch is not None:
             self._hub_watch.look()
+            self._check_node(self._hub_watch.away_s)
         super().supervise()
         if all(role.place is not None for role in self._roles.values() if self._is_bound(role)):
             for role in self._roles.values():
@@ -238,6 +254,8 @@ class RayRuntime(Supervisor[_Role]):
     def _check_silence(self, role: _Role, look_s: float) -> None:
         if self._hub_away_s(role):
             role.silent_s, look_s = 0.0, 0.0  # nothing could be heard of it
+        if self._head_away_s and role.silent_s > self._config.silent_after_s / 2:
+            look_s = 0.0  # named by now, and nobody could take its place
         super()._check_silence(role, look_s)
 
     def _note(self, role: _Role) -> str:
@@ -249,17 +267,43 @@ class RayRuntime(Supervisor[_Role]):
         elsewhere = role.place is not None and role.place.node != self._node
         return self._hub_watch.away_s if elsewhere and self._hub_watch is not None else 0.0
 
+    def _check_node(self, hub_away_s: float) -> None:
+        """`RoleCrashed` where the hub is away because Ray has ended here, or has given this machine up."""
+        if hub_away_s < NODE_GONE_S or self._clock() < self._node_looked_s + LOOK_EVERY_S:
+            return
+        self._node_looked_s = self._clock()
+        if self._head_watch is None or not self._head_watch.answers():
+            return  # it is named, and Ray would keep this thread until it answers
+        if self._node in {str(node["NodeID"]) for node in ray.nodes() if node["Alive"]}:  # type: ignore[no-untyped-call]
+            return
+        raise RoleCrashed(
+            "this machine is no node of the Ray cluster any more: its raylet has died, or the head could not reach it",
+            expected="Ray on the machine of the run folder",
+            fix="`ray stop` and `ray start` here, then go on with `distrl train --resume RUN`",
+        )
+
+    @property
+    def _head_away_s(self) -> float:
+        return self._head_watch.away_s if self._head_watch is not None else 0.0
+
     def stop(self) -> None:
         """End everything now, and leave the cluster."""
+        away = self._head_watch is not None and not self._head_watch.answers()
         for role in self._roles.values():
             role.done = True
+            role.out_of_reach = away and role.place is not None and role.place.node != self._node
             role.kill()
+        if away and self._hub_watch is not None:
+            self._hub_watch.kill()
         if self._hub is not None:
             with suppress(RayError):
                 ray.kill(self._hub)
         if self._spools is not None:
             remove_empty(self._spools)
-        ray.shutdown()
+        if away:
+            _leave_without_head()
+        else:
+            ray.shutdown()
 
     def _start_hub(self) -> Any:
         options: dict[str, Any] = {
@@ -285,6 +329,10 @@ class RayRuntime(Supervisor[_Role]):
         return hub
 
     def _launch(self, role: _Role) -> None:
+        if self._head_watch is not None and not self._head_watch.answers():
+            role.note = "starts once the head of the Ray cluster answers"
+            role.start_at_s = self._clock() + LOOK_EVERY_S
+            return  # Ray would keep this thread until then
         self._begin_incarnation(role)
         incarnation = 1 + sum(event["event"] == "started" for event in self.transport.events.read(role.name))
         incarnation = max(incarnation, role.incarnation + 1)
@@ -349,6 +397,19 @@ class RayRuntime(Supervisor[_Role]):
         with suppress(StoreError):  # its predecessor, on this machine, is not gone yet
             role.lock = take(self._run.lock(role.name), wait_s=0.0, what=role.name)
             self._log.write("started", role=role.name, host=place.host, pid=place.pid, restarts=role.restarts)
+
+
+def _leave_without_head() -> None:
+    """Leave a cluster whose head may not answer: Ray would wait for a word from it without end."""
+    leaving = in_thread(ray.shutdown, name="leave")
+    if not wait([leaving], LEAVE_S).done:
+        atexit.register(_end_process)  # before what Ray has registered, which waits again or crashes
+
+
+def _end_process() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(RoleCrashed.exit_code)
 
 
 def _no_code(role: str, error: BaseException) -> ConfigError:

@@ -56,9 +56,14 @@ def trained(training: Training) -> Iterator[Training]:
 
 
 def begin(cluster: Any, root: Path) -> Training:
-    own = {"runtime__kind": "ray", "runtime__address": cluster.address, "runtime__device_resource": "phone"}
+    return begin_at(cluster.address, root)
+
+
+def begin_at(address: str, root: Path) -> Training:
+    own = {"runtime__kind": "ray", "runtime__address": address, "runtime__device_resource": "phone"}
+    own |= {"runtime__worker_cpus": "0.5", "runtime__silent_after_s": "15"}
     slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
-    return Training.begin(root, run__episodes=ENDLESS, rollout__workers=2, runtime__worker_cpus=0.5, **own, **slow)
+    return Training.begin(root, run__episodes=ENDLESS, rollout__workers=2, **own, **slow)
 
 
 def note_of(run: RunFolder, role: str) -> str:
@@ -205,14 +210,11 @@ def test_a_run_outlives_the_loss_of_the_machine_of_its_head(tmp_path: Path, wire
             f'mount -t tmpfs tmp {wired} && exec "$@"', "sh", RAY, "start", "--head", f"--node-ip-address={AWAY}", f"--port={PORT}",
             "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={wired}", small, "--block"]  # fmt: skip
     node = [RAY, "start", f"--address={AWAY}:{PORT}", f"--node-ip-address={HEAD}", "--num-cpus=3", '--resources={"phone": 6}', small, "--block"]  # fmt: skip
-    own = {"runtime__kind": "ray", "runtime__address": f"{AWAY}:{PORT}", "runtime__device_resource": "phone"}
-    own |= {"runtime__worker_cpus": "0.5", "runtime__silent_after_s": "15"}
-    slow = {key.replace(".", "__"): value for key, value in SLOW.items()}
     kept = {"RAY_gcs_storage_path": str(tmp_path)}
     with (
         started(head, **kept) as first,
         started(node),
-        trained(Training.begin(tmp_path / "runs", run__episodes=ENDLESS, **own, **slow)) as training,
+        trained(begin_at(f"{AWAY}:{PORT}", tmp_path / "runs")) as training,
     ):
         run = training.run
         training.until(lambda: num_episodes(run) > 10)

@@ -289,6 +289,26 @@ def test_too_little_memory_gives_the_cache_back(monkeypatch: pytest.MonkeyPatch)
     assert len(policy.decide([seen()], temperature=0.0, generator=torch.Generator())) == 1
 
 
+def test_too_little_memory_for_what_joins_gives_up_what_is_under_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked then asks again about everything, by other tickets: an answer to an old one would be nobody's."""
+    policy, images = tiny_vlm("qwen2.5-vl", generate=FastGenerate()), VlmPolicy._image_features
+    policy.ask({0: seen()}, temperature=0.0, generator=torch.Generator())
+    policy.advance()
+
+    def greedy(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(VlmPolicy, "_image_features", greedy)
+    with pytest.raises(OutOfMemory):
+        policy.ask({1: seen("wide")}, temperature=0.0, generator=torch.Generator())
+    monkeypatch.setattr(VlmPolicy, "_image_features", images)
+    policy.ask({2: seen()}, temperature=0.0, generator=torch.Generator())
+    found: list[int] = []
+    for _ in range(2 * policy.config.answer_tokens):
+        found += [ticket for ticket, _ in policy.advance()]
+    assert found == [2]
+
+
 def test_float8_where_there_is_none_is_told_and_changes_nothing() -> None:
     plain, told = (tiny_vlm("qwen2.5-vl", generate=FastGenerate(), fp8=how) for how in ("none", "all"))
     assert not plain.notices

@@ -242,6 +242,15 @@ def test_a_screen_that_was_seen_before_does_not_go_through_the_tower_again(monke
     assert looked == [1, 1]
 
 
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3-vl", "screens"])
+def test_features_that_are_kept_take_no_more_memory_than_is_counted(family: str) -> None:
+    policy = tiny_vlm(family, generate=FastGenerate())
+    policy.decide(mixed_screens(), temperature=0.0, generator=torch.Generator())
+    kept = list(policy._features._kept.values())
+    taken = sum(one.untyped_storage().nbytes() for image in kept for one in (image.features, *image.deepstack))
+    assert taken == sum(image.num_bytes for image in kept) == policy._features._size > 0
+
+
 def test_features_of_a_tower_that_is_trained_are_never_kept() -> None:
     policy = tiny_vlm("qwen2.5-vl", generate=FastGenerate(), lora_rank=0)
     first = policy.decide([seen()], temperature=0.0, generator=torch.Generator())

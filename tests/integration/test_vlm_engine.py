@@ -242,6 +242,15 @@ def test_a_screen_that_was_seen_before_does_not_go_through_the_tower_again(monke
     assert looked == [1, 1]
 
 
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3-vl", "screens"])
+def test_features_that_are_kept_take_no_more_memory_than_is_counted(family: str) -> None:
+    policy = tiny_vlm(family, generate=FastGenerate())
+    policy.decide(mixed_screens(), temperature=0.0, generator=torch.Generator())
+    kept = list(policy._features._kept.values())
+    taken = sum(one.untyped_storage().nbytes() for image in kept for one in (image.features, *image.deepstack))
+    assert taken == sum(image.num_bytes for image in kept) == policy._features._size > 0
+
+
 def test_features_of_a_tower_that_is_trained_are_never_kept() -> None:
     policy = tiny_vlm("qwen2.5-vl", generate=FastGenerate(), lora_rank=0)
     first = policy.decide([seen()], temperature=0.0, generator=torch.Generator())
@@ -287,6 +296,26 @@ def test_too_little_memory_gives_the_cache_back(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(policy._generate, FastGenerate)
     assert policy._generate.cache is None
     assert len(policy.decide([seen()], temperature=0.0, generator=torch.Generator())) == 1
+
+
+def test_too_little_memory_for_what_joins_gives_up_what_is_under_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked then asks again about everything, by other tickets: an answer to an old one would be nobody's."""
+    policy, images = tiny_vlm("qwen2.5-vl", generate=FastGenerate()), VlmPolicy._image_features
+    policy.ask({0: seen()}, temperature=0.0, generator=torch.Generator())
+    policy.advance()
+
+    def greedy(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(VlmPolicy, "_image_features", greedy)
+    with pytest.raises(OutOfMemory):
+        policy.ask({1: seen("wide")}, temperature=0.0, generator=torch.Generator())
+    monkeypatch.setattr(VlmPolicy, "_image_features", images)
+    policy.ask({2: seen()}, temperature=0.0, generator=torch.Generator())
+    found: list[int] = []
+    for _ in range(2 * policy.config.answer_tokens):
+        found += [ticket for ticket, _ in policy.advance()]
+    assert found == [2]
 
 
 def test_float8_where_there_is_none_is_told_and_changes_nothing() -> None:

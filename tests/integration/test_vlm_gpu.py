@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from distrl.config.load import load_config
 from distrl.policies.vlm.fast_generation import FastGenerate
 from distrl.policies.vlm.policy import VlmPolicy
+from distrl.runtime.factory import make_policy
 from distrl.types import Decision, Observation
 from support.vlms import mixed_screens, seen, shake, tiny_model, tiny_vlm
 
@@ -76,7 +78,7 @@ from distrl.policies.gpu_memory import allowed_bytes, free_bytes, limit_memory
 from distrl.policies.vlm.loading import load_model
 from distrl.policies.vlm.scoring import activation_budget_bytes
 
-here = torch.device("cuda", int(sys.argv[1]))
+here = torch.device(sys.argv[1])
 limit_memory(here, 1.0, key="policy.gpu_memory_gb")
 held = torch.empty(400 * 2**20, dtype=torch.uint8, device=here)  # of whole segments: nothing is reserved beside it
 assert abs(allowed_bytes(here) - 1e9) < 1e5, allowed_bytes(here)
@@ -98,13 +100,38 @@ except ConfigError as error:
 """
 
 
-def test_a_process_takes_no_more_of_a_gpu_than_it_may_and_says_what_would_fit() -> None:
-    command = [sys.executable, "-c", LIMITED, str(GPU.index), str(tiny_model("text"))]
+@pytest.mark.parametrize("device", ["cuda", str(GPU)])
+def test_a_process_takes_no_more_of_a_gpu_than_it_may_and_says_what_would_fit(device: str) -> None:
+    command = [sys.executable, "-c", LIMITED, device, str(tiny_model("text"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "no more than allowed" in done.stdout
     assert "this process may take 0.0 GB" in done.stdout
     assert "--policy.gpu_memory_gb 0" in done.stdout
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "text"])
+def test_a_gpu_without_its_number_is_the_first_one(family: str) -> None:
+    policy = tiny_vlm(family, generate=None, device=torch.device("cuda"), dtype="float32", gradient_checkpointing=True)
+    assert isinstance(policy._generate, FastGenerate)
+    screens = [seen(), seen(instruction="Go")]
+    decisions = decide(policy, screens)
+    assert scored(policy, screens, decisions) == pytest.approx([one.logp for one in decisions], abs=1e-3)
+    encoded, choices = [policy.encode(one) for one in screens], [one.choice for one in decisions]
+    policy.score(encoded, choices).logp_N.sum().backward()  # type: ignore[no-untyped-call]
+    assert {weights.grad.device for weights in policy.weights().values() if weights.grad is not None} == {
+        torch.device("cuda", 0)
+    }
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_roles_make_their_policy_on_the_gpu_that_auto_finds(learning: bool) -> None:
+    small = {"policy.kind": "vlm", "policy.vlm.path": str(tiny_model("text")), "policy.vlm.pictures": "false"}
+    places = {"policy.device": "auto", "learner.device": "auto"}
+    policy = make_policy(load_config(None, {**small, **places}), learning=learning)
+    assert isinstance(policy, VlmPolicy)
+    assert policy.device == torch.device("cuda", 0)
+    assert isinstance(policy._generate, FastGenerate)
 
 
 def test_prepared_observations_are_decided_as_others_while_answers_are_under_way() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from distrl.policies.vlm import policy as policies
 from distrl.policies.vlm.caches import MAX_PIXELS, PixelCache
 from distrl.policies.vlm.fast_generation import FastGenerate
 from distrl.policies.vlm.policy import VlmPolicy
+from distrl.policies.vlm.prompt import Encoded
 from distrl.types import Decision
 from support.vlms import PICTURES, NamedFrames, mixed_screens, seen, shake, tiny_vlm
 
@@ -57,10 +60,14 @@ def test_the_next_micro_batch_is_read_while_the_first_is_scored(monkeypatch: pyt
     encoded, choices = [policy.encode(one) for one in screens], [one.choice for one in decided(policy, False)]
     expected = fast("qwen2.5-vl", score_batch=len(screens)).score(encoded, choices)
     asked: list[int] = []
-    monkeypatch.setattr(policy, "_prepare", lambda rows: asked.append(len(rows)))
+
+    def slowly(rows: Sequence[Encoded]) -> None:
+        time.sleep(0.05)
+        asked.append(len(rows))
+
+    monkeypatch.setattr(policy, "_prepare", slowly)
     found = policy.score(encoded, choices)
-    policy._beforehand.shutdown()
-    assert asked == [len(screens) - 1]
+    assert asked == [1] * (len(screens) - 1)  # and nothing is read any more when the scores are there
     assert torch.allclose(found.logp_N, expected.logp_N, atol=1e-4)
 
 

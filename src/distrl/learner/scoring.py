@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
+from threading import Lock
 from types import GenericAlias
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor, distributed
 
-from distrl.errors import DistrlError, StoreError
+from distrl.errors import DistrlError, OutOfMemory, StoreError
 from distrl.learner.data_parallel import (
     Answer,
     Backward,
@@ -62,15 +63,16 @@ class Channel:
 
 
 class AskedFrames:
-    """`FrameReader` that asks the learner."""
+    """`FrameReader` that asks the learner. For several threads, while the learner waits for scores."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+        self._channel, self._lock = channel, Lock()
 
     def get(self, reference: str) -> bytes:
         """A screenshot."""
-        self._channel.send(Wanted(reference=reference))
-        answer = self._channel.receive()
+        with self._lock:
+            self._channel.send(Wanted(reference=reference))
+            answer = self._channel.receive()
         if not isinstance(answer, Picture):
             raise StoreError(f"the learner did not send the screenshot {reference[:80]!r}")
         return answer.data
@@ -103,7 +105,7 @@ class Scorer:
     def _answer(self, id: int, work: Callable[[], Answer]) -> None:
         try:
             self._channel.send(work())
-        except torch.OutOfMemoryError as error:
+        except (torch.OutOfMemoryError, OutOfMemory) as error:
             self._graphs.clear()
             self._channel.send(Failed(id=id, kind="oom", why=str(error).splitlines()[0]))
         except DistrlError as error:

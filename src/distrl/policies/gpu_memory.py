@@ -23,13 +23,13 @@ def limit_memory(device: torch.device, gigabytes: float, *, key: str) -> None:
             expected="no more than the GPU has",
             fix=f"--{key} 0, which takes what is free",
         )
-    torch.cuda.set_per_process_memory_fraction(gigabytes * GB / total, device)
+    torch.cuda.set_per_process_memory_fraction(gigabytes * GB / total, _with_index(device))
 
 
 def allowed_bytes(device: torch.device) -> float:
     """What this process may take of a GPU, all in all."""
     total = torch.cuda.get_device_properties(device).total_memory
-    return float(torch.cuda.get_per_process_memory_fraction(device) * total)
+    return float(torch.cuda.get_per_process_memory_fraction(_with_index(device)) * total)
 
 
 def free_bytes(device: torch.device) -> float:
@@ -37,3 +37,8 @@ def free_bytes(device: torch.device) -> float:
     reserved = torch.cuda.memory_reserved(device)
     unused = reserved - torch.cuda.memory_allocated(device)
     return min(float(torch.cuda.mem_get_info(device)[0]), max(0.0, allowed_bytes(device) - reserved)) + unused
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The GPU itself: torch's memory fractions, unlike the rest of it, take no "cuda" that leaves open which one."""
+    return device if device.index is not None else torch.device(device.type, torch.cuda.current_device())

@@ -23,6 +23,8 @@ LONGEST_PATH = 100
 """Of a socket, in bytes: the kernel takes 107."""
 LARGEST = 1 << 30
 """Bytes of a request or an answer."""
+CALLERS = 1024
+"""That may wait to be let in: asyncio takes a call that finds no place in the queue for one that was lost."""
 _LENGTH = Struct(">Q")
 _ANSWERED, _FAILED = b"\0", b"\1"
 
@@ -96,7 +98,7 @@ class SocketRequests:
 
     async def _listen(self) -> None:
         self._path.unlink(missing_ok=True)  # of an incarnation that was killed
-        server = await asyncio.start_unix_server(self._take, str(self._path))
+        server = await asyncio.start_unix_server(self._take, str(self._path), backlog=CALLERS)
         async with server:
             await server.serve_forever()
 

@@ -18,14 +18,15 @@ BFLOAT16_FIX = "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment"
 
 
 def torch_device(name: str, *, key: str) -> torch.device:
-    """The device called `name`; `ConfigError` that names the setting `key` where this machine does not have it."""
+    """The device called `name`, a GPU with its number; `ConfigError` that names the setting `key` where this machine does not have it."""
     import torch
 
     if name == "auto":
-        return torch.device("cuda" if _num_gpus() else "cpu")
-    if not _is_here(name):
+        name = "cuda" if _num_gpus() else "cpu"
+    elif not _is_here(name):
         raise _missing({key: name}, f"--{key} cpu, or --{key} auto")
-    return torch.device(name)
+    device = torch.device(name)
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 def check_devices(config: Config) -> None:

@@ -57,6 +57,12 @@ def test_many_calls_at_once_get_each_its_own_answer(tmp_path: Path) -> None:
     assert found == [one[::-1] for one in asked]
 
 
+def test_calls_of_more_phones_than_a_queue_usually_holds_are_not_lost(tmp_path: Path) -> None:
+    asked = [str(number).encode() for number in range(400)]
+    found = called(tmp_path, lambda asking: asyncio.gather(*(asking.ask(ACTOR, one) for one in asked)))
+    assert found == [one[::-1] for one in asked]
+
+
 def test_only_who_listens_is_known_and_who_is_gone_is_lost(tmp_path: Path) -> None:
     async def work(asking: SocketInference) -> tuple[str, ...]:
         return asking.actors()

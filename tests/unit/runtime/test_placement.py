@@ -99,6 +99,13 @@ def test_auto_is_the_cpu_where_there_is_no_gpu() -> None:
     check_devices(pixel_config(policy__device="auto", learner__device="auto"))
 
 
+@pytest.mark.parametrize(("name", "number"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
+def test_a_gpu_comes_with_its_number(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_num_gpus", lambda: 2)
+    assert torch_device(name, key="policy.device") == torch.device("cuda", number)
+    assert torch_device("cpu", key="policy.device") == torch.device("cpu")
+
+
 def test_the_kind_decides_which_policy_is_made() -> None:
     assert isinstance(make_policy(small_config()), PointerPolicy)
     assert isinstance(make_policy(pixel_config()), PixelPolicy)

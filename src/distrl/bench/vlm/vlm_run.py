@@ -58,6 +58,7 @@ SETTINGS = {
     "evaluation.every_s": "0",
     "runtime.silent_after_s": "300",
     "runtime.start_grace_s": "300",
+    "runtime.max_restarts": "1",
 }
 """What the run differs in from the defaults, whatever its size."""
 LARGE = {

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from distrl.policies.vlm.fast_text import FastText, KeyValues, Stacked, lora_versions
+from distrl.policies.vlm.loading import on_gpu
 from distrl.policies.vlm.network import VlmNetwork
 from distrl.policies.vlm.packed import Packed
 from distrl.policies.vlm.slot_attention import Reach, attend_slots, has_kernel
@@ -154,7 +155,7 @@ class Engine:
     @torch.no_grad()
     def join(self, prompts: dict[int, Prompt], *, prefix: Sequence[int] = ()) -> None:
         """Let prompts join, each by a ticket of the caller's; all begin with `prefix`, or it is not used. At most `num_free`."""
-        with _on(self._device):
+        with on_gpu(self._device):
             self._prepare(prompts, tuple(prefix))
             slots = [self._free.pop() for _ in prompts]
             for slot, ticket in zip(slots, prompts, strict=True):
@@ -301,7 +302,7 @@ class Engine:
         """One more token of every running answer; the answers that are over, which may have been so for a token."""
         if not self._running:
             return []
-        with _on(self._device):
+        with on_gpu(self._device):
             flags, self._flags = self._flags, None
             over = [slot for slot, running in self._running.items() if not running.left]
             if len(over) < len(self._running):
@@ -462,8 +463,3 @@ def _portions(asked: list[tuple[int, Prompt]]) -> list[list[tuple[int, Prompt]]]
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor on the device, without a wait for what the device is doing."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
-
-
-def _on(device: torch.device) -> Any:
-    """Graphs, streams and kernels otherwise belong to the first GPU."""
-    return torch.cuda.device(device if device.type == "cuda" else -1)

@@ -7,7 +7,7 @@ with the fix; transformers' own errors are turned into one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -129,11 +129,22 @@ def compute_dtype(config: VlmConfig, device: torch.device) -> torch.dtype:
 
 
 def precision(config: VlmConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Computes with `compute_dtype`, also where the weights, all of them trained, are kept in longer numbers."""
+    """Computes on `device` with `compute_dtype`, also where the weights, all of them trained, are kept in longer numbers."""
     computes = compute_dtype(config, device)
     if weights_dtype(config, device) == computes:
-        return nullcontext()
-    return torch.autocast(device.type, computes)
+        return on_gpu(device)
+    return _autocast(device, computes)
+
+
+@contextmanager
+def _autocast(device: torch.device, computes: torch.dtype) -> Iterator[None]:
+    with on_gpu(device), torch.autocast(device.type, computes):
+        yield
+
+
+def on_gpu(device: torch.device) -> torch.cuda.device:
+    """Graphs, streams and Triton's kernels otherwise belong to the first GPU, in every thread anew; nothing on a CPU."""
+    return torch.cuda.device(device if device.type == "cuda" else -1)
 
 
 def _factory(described: Any, folder: Path) -> tuple[Any, bool]:

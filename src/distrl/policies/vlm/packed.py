@@ -47,6 +47,11 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         """Of GPU memory."""
         return sum(tensor.numel() * tensor.element_size() for tensor in (self.features, *self.deepstack))
 
+    def alone(self) -> Image:
+        """The same in memory of its own: those of a batch are views of one tensor, which each of them keeps whole."""
+        deepstack = tuple(map(_alone, self.deepstack))
+        return msgspec.structs.replace(self, features=_alone(self.features), deepstack=deepstack)
+
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True):
     """Prompts with their answers as one row of tokens, on the CPU."""
@@ -109,6 +114,10 @@ def _positions(unpadded: UnpaddedInputs, answers: Sequence[Answer], base: Any, b
     return positions_31N
 
 
+def _alone(tensor: Tensor) -> Tensor:
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
 def feature_bytes(device: torch.device) -> float:
     """How much memory the features of screenshots may take: a share of what there is of a GPU, or 1 GB elsewhere."""
     return FEATURE_SHARE * allowed_bytes(device) if device.type == "cuda" else 1e9
@@ -135,7 +144,7 @@ class ImageFeatures:
         if features.num_bytes > self._capacity:
             return
         self._size += features.num_bytes
-        self._kept[reference] = features
+        self._kept[reference] = features.alone()
         while self._size > self._capacity and self._kept:
             self._size -= self._kept.popitem(last=False)[1].num_bytes
 

@@ -7,8 +7,8 @@ with. Under gradient, prompts go through the model in micro-batches (`scoring`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 
 import torch
@@ -62,7 +62,7 @@ class VlmPolicy:
         self._prompter = Prompter(config, self.dialect, self.chat, self._processor, self._image_cache)
         self._text_cache, self._pixels = TextCache[Encoded](self._tokenize), PixelCache()
         self._beforehand = ThreadPoolExecutor(1, thread_name_prefix="prompts")
-        """Reads the prompts of the next micro-batch."""
+        """Reads the prompts of the next micro-batches."""
         self.network = VlmNetwork(add_adapters(model.network, config), value_width=config.value_width)
         self.nonfinite, self.notices = NonFiniteGuard(), self.chat.notices
         self.scorer = Scorer(
@@ -204,8 +204,12 @@ class VlmPolicy:
             self.network.eval()
         asked = [self.encode(observation) for observation in observations.values()]
         shares_BA = torch.rand(len(asked), self.config.answer_tokens, dtype=torch.float64, generator=generator)
-        with vlm_oom_errors("decide_batch", len(asked)), precision(self.config, self.device):
-            packed = self._packed(asked, [()] * len(asked))
+        try:
+            with vlm_oom_errors("decide_batch", len(asked)), precision(self.config, self.device):
+                packed = self._packed(asked, [()] * len(asked))
+        except OutOfMemory:
+            self._give_up(fast)
+            raise
         prompts = prompts_of(packed, [len(one.images) for one in asked], shares_BA, temperature)
         self._asked.update(observations)
         fast.ask(dict(zip(observations, prompts, strict=True)), prefix=self._prefix)
@@ -220,14 +224,18 @@ class VlmPolicy:
                 precision(self.config, self.device),
             ):
                 found = fast.advance()
-        except OutOfMemory:  # its cache must not stand in the way of smaller batches
-            fast.clear()
-            self._asked.clear()
+        except OutOfMemory:
+            self._give_up(fast)
             raise
         if not found:
             return []
         decided = self._decisions(generated(found), [self._asked.pop(one.ticket) for one in found])
         return [(one.ticket, decision) for one, decision in zip(found, decided, strict=True)]
+
+    def _give_up(self, fast: FastGenerate) -> None:
+        """Forget what is under way; its cache must not stand in the way of smaller batches."""
+        fast.clear()
+        self._asked.clear()
 
     def _opened(self) -> FastGenerate:
         fast = self._generate
@@ -283,12 +291,20 @@ class VlmPolicy:
         if self._packs():
             size = max(size, self._rows_at_once([encoded[row] for row in order]))
         rows = [order[at : at + size] for at in range(0, len(order), size)]
-        if self._packs() and len(rows) > 1:  # read while the first is computed
-            self._beforehand.submit(self._prepare, [encoded[row] for some in rows[1:] for row in some])
         parts = (self._micro_batch([encoded[row] for row in some], [choices[row] for row in some]) for some in rows)
         back = torch.tensor(order).argsort()
-        logp_N, entropy_N, value_N = (column[back] for column in self.scorer.score(parts))
+        with self._reading_ahead([[encoded[row] for row in some] for some in rows[1:]]):
+            logp_N, entropy_N, value_N = (column[back] for column in self.scorer.score(parts))
         return Scores(logp_N=logp_N, entropy_N=entropy_N, value_logit_N=value_N)
+
+    @contextmanager
+    def _reading_ahead(self, parts: Sequence[list[Encoded]]) -> Iterator[None]:
+        """Read the prompts of the next micro-batches while the one before is computed, and nothing after the block."""
+        reading = [self._beforehand.submit(self._prepare, part) for part in parts] if self._packs() else []
+        try:
+            yield
+        finally:  # a process of a learner with several gets its screenshots from that learner, which listens no longer
+            wait(reading)
 
     def _micro_batch(self, asked: list[Encoded], answers: list[Answer]) -> MicroBatch | Packed:
         if self._packs():
@@ -352,7 +368,7 @@ class VlmPolicy:
         found = {reference: image for reference, image in known.items() if image is not None}
         new = [reference for reference in known if reference not in found]
         if new:
-            with vlm_oom_errors("score_batch", len(new)):
+            with vlm_oom_errors("score_batch", len(new)), precision(self.config, self.device):
                 made = self._image_features(processor, self._taken_pixels(processor, new))
             for reference, image in zip(new, made, strict=True):
                 found[reference] = image

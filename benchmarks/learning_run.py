@@ -209,7 +209,7 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
         steps=summary["steps"],
         updates=summary["updates"],
         gpu=env.get("gpus", ""),
-        gpu_utilisation=round(fmean(value for at, value in busy if 0 <= at < practice_s), 3),
+        gpu_utilisation=round(fmean([value for at, value in busy if 0 <= at < practice_s] or [0.0]), 3),
         device_utilisation=summary["device_utilisation"],
         learner_idle_ratio=summary["learner_idle_ratio"],
         staleness_mean=summary["staleness_mean"],

@@ -1,9 +1,10 @@
-"""The results file and the learning curve of one training run.
+"""The results file and the learning curve of one training run, or of one for each of several seeds.
 
-    python benchmarks/learning_run.py RUN FOLDER NAME COMMAND
+    python benchmarks/learning_run.py RUN… FOLDER NAME COMMAND
 
-reads the run folder (config.toml, env.json, summary.json, metrics.jsonl and evaluations/ are enough of it) and writes
-FOLDER/NAME.json, .png and .svg. COMMAND is what the run was started with.
+reads the run folders (config.toml, env.json, summary.json, metrics.jsonl and evaluations/ are enough of them) and writes
+FOLDER/NAME.json, .png and .svg. COMMAND is what the runs were started with. Of several, each but the last may also be the results
+file of a single run that was measured before.
 """
 
 from __future__ import annotations
@@ -20,26 +21,37 @@ import msgspec
 
 from distrl.bench.base import Machine, Provenance, results_file, write_results
 from distrl.bench.plots import Labels, Line, draw_lines, save
+from distrl.bench.statistics import newcombe
 from distrl.errors import DistrlError, UsageError
 from distrl.evaluation.report import wilson
+from distrl.tasks.sim.suites import SUITES
 
-USAGE = "usage: python benchmarks/learning_run.py RUN FOLDER NAME COMMAND"
+USAGE = "usage: python benchmarks/learning_run.py RUN… FOLDER NAME COMMAND"
 NEEDS = ("summary.json", "env.json", "metrics.jsonl", "evaluations/before.json", "evaluations/after.json")
 SLOT_S = 10.0
 Rows = list[dict[str, Any]]
 Rate = tuple[float, float, float]
 """Value, low, high."""
+Share = tuple[float, float, float, int]
+"""Value, low, high, tasks."""
 
 
 class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of tasks with their 95 % intervals; seconds count from the first published version."""
 
     suite: str
+    seed: int
     success_before: Rate
     success_after: Rate
     gain_points: float
     tasks: int
     """Of the test split, before and after."""
+    seen_templates_before: Share
+    """Of templates that training has."""
+    seen_templates_after: Share
+    unseen_templates_before: Share
+    """Of templates for test alone; not in every suite."""
+    unseen_templates_after: Share
     cloning_s: float
     cloned: dict[str, float]
     """The last metrics of cloning: losses, accuracies and throughput."""
@@ -69,11 +81,26 @@ class LearningRun(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds and utilisation, likewise; what comes before 0 is cloning."""
 
 
+class LearningRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """One run for each seed, on the same test tasks."""
+
+    suite: str
+    tasks: int
+    success_before: float
+    """Means over the seeds."""
+    success_after: float
+    gain_points: float
+    gain_interval: tuple[float, float]
+    """Newcombe's 95 % interval, in points, with every task counted once, since all seeds have the same ones."""
+    runs: list[dict[str, Any]]
+    """The figures of each, with its date and the hash of its settings."""
+
+
 def main() -> int:
     """The command line."""
     try:
-        run, folder, name, command = _arguments(sys.argv[1:])
-        report(Path(run), Path(folder), name, command)
+        *runs, folder, name, command = _arguments(sys.argv[1:])
+        report([Path(run) for run in runs], Path(folder), name, command)
     except DistrlError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -81,36 +108,76 @@ def main() -> int:
 
 
 def _arguments(words: list[str]) -> list[str]:
-    """The four of them, the first of which names what there is to read."""
-    if len(words) != 4:
+    """Those before the last three name what there is to read."""
+    if len(words) < 4:
         raise UsageError(USAGE)
-    missing = [name for name in NEEDS if not (Path(words[0]) / name).is_file()]
-    if missing:
-        seen = f"{words[0]} has no {', '.join(missing)}"
-        raise UsageError(seen, expected="the folder of a finished run", fix=USAGE.removeprefix("usage: "))
+    *earlier, last = map(Path, words[:-3])
+    for run in (*(path for path in earlier if path.suffix != ".json"), last):
+        missing = [name for name in NEEDS if not (run / name).is_file()]
+        if missing:
+            seen = f"{run} has no {', '.join(missing)}"
+            raise UsageError(seen, expected="the folder of a finished run", fix=USAGE.removeprefix("usage: "))
     return words
 
 
-def report(run: Path, folder: Path, name: str, command: str) -> None:
-    """Read the run, write the results."""
-    summary, env = _read(run / "summary.json"), _read(run / "env.json")
-    rows = sorted(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()), key=lambda row: row["time_s"])
-    found = sum_up(run, summary, env, rows)
+def report(runs: list[Path], folder: Path, name: str, command: str) -> None:
+    """Read the runs, write the results."""
+    last, config_hash, date = _read_run(runs[-1])
+    found = [_measured(path) if path.suffix == ".json" else _told(*_read_run(path)) for path in runs]
     kept = Provenance(
         bench=name,
         command=command,
-        machine=_machine(env),
-        seeds=1,
-        config_hash=summary["config_hash"],
-        date=datetime.fromtimestamp(rows[0]["time_s"], UTC).date().isoformat(),
+        machine=_machine(_read(runs[-1] / "env.json")),
+        seeds=len(found),
+        config_hash=config_hash,
+        date=date,
     )
-    write_results(found, kept, results_file(folder, name))
-    save(
-        draw_lines(_lines(found), Labels(title="Success while practising", x="seconds of practice", y="success")),
-        folder,
-        name,
+    write_results(last if len(found) == 1 else together(found), kept, results_file(folder, name))
+    labels = Labels(title="Success while practising", x="seconds of practice", y="success")
+    save(draw_lines(_lines(found), labels), folder, name)
+    for one in found:
+        rates = f"{one['success_before'][0]:.1%} -> {one['success_after'][0]:.1%}"
+        print(f"{one['suite']}, seed {one['seed']}: {rates}: {folder / name}.json, .png, .svg")
+
+
+def _read_run(run: Path) -> tuple[LearningRun, str, str]:
+    """The figures of a run folder, the hash of its settings, and its date."""
+    summary, env = _read(run / "summary.json"), _read(run / "env.json")
+    rows = sorted(map(json.loads, (run / "metrics.jsonl").read_text().splitlines()), key=lambda row: row["time_s"])
+    date = datetime.fromtimestamp(rows[0]["time_s"], UTC).date().isoformat()
+    return sum_up(run, summary, env, rows), summary["config_hash"], date
+
+
+def _told(figures: LearningRun, config_hash: str, date: str) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(figures), "config_hash": config_hash, "date": date}
+
+
+def _measured(file: Path) -> dict[str, Any]:
+    """Those of the results file of a single run; files that name no seed are of seed 0."""
+    found = _read(file)
+    if found.get("seeds") != 1 or "success_after" not in found:
+        raise UsageError(f"{file} holds no single run", expected="a results file of one", fix=USAGE)
+    return {"seed": 0} | {key: value for key, value in found.items() if key not in ("bench", "machine", "seeds")}
+
+
+def together(found: list[dict[str, Any]]) -> LearningRuns:
+    """The figures of one run for each seed."""
+    first = found[0]
+    alike = {(one["suite"], one["tasks"]) for one in found}
+    if len(alike) > 1 or len({one["seed"] for one in found}) < len(found):
+        seen = ", ".join(f"{one['suite']} with {one['tasks']} tasks, seed {one['seed']}" for one in found)
+        raise UsageError(seen, expected="one suite, the same test tasks, and a run for each seed", fix=USAGE)
+    before, after = (fmean(one[f"success_{when}"][0] for one in found) for when in ("before", "after"))
+    low, high = newcombe(before, after, first["tasks"])
+    return LearningRuns(
+        suite=first["suite"],
+        tasks=first["tasks"],
+        success_before=round(before, 4),
+        success_after=round(after, 4),
+        gain_points=round(100 * (after - before), 1),
+        gain_interval=(round(100 * low, 1), round(100 * high, 1)),
+        runs=found,
     )
-    print(f"{found.success_before[0]:.1%} -> {found.success_after[0]:.1%}: {folder / name}.json, .png, .svg")
 
 
 def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) -> LearningRun:
@@ -125,10 +192,16 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
     practice_s = summary["collect_s"]
     return LearningRun(
         suite=summary["suite"],
+        seed=summary["seed"],
         success_before=_rate(before),
         success_after=_rate(after),
         gain_points=round(100 * (after["success"] - before["success"]), 1),
         tasks=after["n"],
+        **{
+            f"{which}_templates_{when}": _share(evaluation, summary["suite"], unseen=which == "unseen")
+            for which in ("seen", "unseen")
+            for when, evaluation in (("before", before), ("after", after))
+        },
         cloning_s=round(cloned[-1]["warm_start/samples"] / cloned[-1]["warm_start/per_s"], 1) if cloned else 0.0,
         cloned=_figures(cloned[-1], "warm_start/") if cloned else {},
         practice_s=practice_s,
@@ -136,7 +209,7 @@ def sum_up(run: Path, summary: dict[str, Any], env: dict[str, Any], rows: Rows) 
         steps=summary["steps"],
         updates=summary["updates"],
         gpu=env.get("gpus", ""),
-        gpu_utilisation=round(fmean(value for at, value in busy if 0 <= at < practice_s), 3),
+        gpu_utilisation=round(fmean([value for at, value in busy if 0 <= at < practice_s] or [0.0]), 3),
         device_utilisation=summary["device_utilisation"],
         learner_idle_ratio=summary["learner_idle_ratio"],
         staleness_mean=summary["staleness_mean"],
@@ -185,13 +258,27 @@ def _evaluated(rows: Rows, began_s: float, practice_s: float) -> list[tuple[floa
     return found
 
 
-def _lines(found: LearningRun) -> list[Line]:
-    at, value, low, high, _ = zip(*found.evaluated, strict=True)
-    played, success = zip(*found.practised, strict=True)
-    return [
-        Line(name="tuning tasks, at both ends test", x=at, y=value, low=low, high=high),
-        Line(name="in practice", x=played, y=success, low=success, high=success),
-    ]
+def _share(evaluation: dict[str, Any], suite: str, *, unseen: bool) -> Share:
+    """Success on the tasks of templates that training has, or has not."""
+    held_out = {each.name for each in SUITES[suite].templates if each.test_only} if suite in SUITES else set()
+    rows = [row for row in evaluation["per_task"] if (row["template"] in held_out) == unseen]
+    n = sum(row["n"] for row in rows)
+    rate = wilson(round(sum(row["success"] * row["n"] for row in rows)), n)
+    return round(rate.value, 4), round(rate.low, 4), round(rate.high, 4), n
+
+
+def _lines(found: list[dict[str, Any]]) -> list[Line]:
+    """Two curves for each run that has them."""
+    lines = []
+    for one in found:
+        seed = f", seed {one['seed']}" if len(found) > 1 else ""
+        if one.get("evaluated"):
+            at, value, low, high, _ = zip(*one["evaluated"], strict=True)
+            lines.append(Line(name=f"tuning tasks, at both ends test{seed}", x=at, y=value, low=low, high=high))
+        if one.get("practised"):
+            played, success = zip(*one["practised"], strict=True)
+            lines.append(Line(name=f"in practice{seed}", x=played, y=success, low=success, high=success))
+    return lines
 
 
 def _rate(evaluation: dict[str, Any]) -> Rate:

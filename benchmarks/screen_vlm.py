@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from distrl.bench.base import Machine, Provenance, results_file, write_results
+from distrl.bench.statistics import newcombe
 from distrl.errors import DistrlError, UsageError
 from distrl.evaluation.report import wilson
 from distrl.tasks.sim.suites import SUITES
@@ -138,6 +139,9 @@ class ScreenPractice(msgspec.Struct, frozen=True, kw_only=True):
     language: Stage
     gain_points: float
     """Mean over the seeds of practice, which all begin with the same grounded model."""
+    gain_interval: tuple[float, float]
+    """Newcombe's 95 % interval of the difference, in points, with every task counted once, since all seeds play the same ones. That
+    before and after are the same tasks too, which would make it narrower, is not used."""
     practice: list[Practice]
     general: list[General]
 
@@ -212,6 +216,7 @@ def sum_up_practice(folder: Path) -> ScreenPractice:
         reading=reading,
         language=language,
         gain_points=round(sum(one.gain_points for one in practice) / len(practice), 1),
+        gain_interval=_gain_interval(practice),
         practice=practice,
         general=general,
     )
@@ -251,6 +256,15 @@ def _practice(seed: int, run: Path) -> Practice:
         duplicate_episodes=summary["duplicate_episodes"],
         practised=[(at, round(sum(shares) / len(shares), 3)) for at, shares in sorted(slots.items())],
     )
+
+
+def _gain_interval(practice: list[Practice]) -> tuple[float, float]:
+    """In points, from the means of the seeds."""
+    before, after = (
+        sum(getattr(one, when).success[0] for one in practice) / len(practice) for when in ("before", "after")
+    )
+    low, high = newcombe(before, after, practice[0].after.tasks)
+    return round(100 * low, 1), round(100 * high, 1)
 
 
 def _general(practised: str, seed: int, when: str, file: Path) -> General:

@@ -18,6 +18,7 @@ from torch import Tensor
 from distrl.cli.main import main
 from distrl.config.load import load_config
 from distrl.config.schema import Config
+from distrl.devices.sim.paint import Written
 from distrl.errors import ConfigError, StoreError
 from distrl.policies.base import PolicyContext
 from distrl.policies.vlm.policy import VlmPolicy
@@ -27,8 +28,10 @@ from distrl.pretraining.demonstrations import WorkerJob
 from distrl.pretraining.grounding.data_worker import annotated_screens
 from distrl.pretraining.grounding.language_loss import LanguageLoss, ReadingLoss
 from distrl.pretraining.grounding.language_samples import (
+    NUMBER_READINGS,
     POINT,
     READ,
+    READINGS,
     LanguageSampleWriter,
     language_fields,
     picture_size,
@@ -36,6 +39,7 @@ from distrl.pretraining.grounding.language_samples import (
 from distrl.pretraining.grounding.language_training import check_screens
 from distrl.pretraining.grounding.queries import AnnotatedScreen, wording_of
 from distrl.pretraining.grounding.samples import block_bytes, sample_views
+from distrl.types import Finish
 from support.vlms import NamedFrames, tiny_model
 
 SIZE = VisionSize(width=32, layers=1, strides=(2, 4))
@@ -139,6 +143,28 @@ def test_of_a_screen_alone_neither_the_next_step_nor_the_words_nor_the_history_o
         if wording and len(wording.before) > 8:
             assert not any(one.instruction.startswith(wording.before) for one in seen)  # type: ignore[attr-defined]
     assert kinds == {POINT, READ}
+
+
+def test_half_of_what_is_read_has_digits_where_the_body_of_a_screen_has_some() -> None:
+    config = config_of(tiny_model("spare"))
+    fields, tokens = language_fields(config), Recording(PromptTokens(config.policy.vlm, picture_size(config)))
+    into = sample_views(bytearray(block_bytes(fields, 1)), fields, 1)
+    writer = LanguageSampleWriter(config, tokens, Random(2))
+    time = Written("9:41", 3.0, (4.0, 8.0, 12.0, 16.0))
+    words = [Written(f"word {letter}", 20.0 + 8 * at, (5.0, 9.0)) for at, letter in enumerate("abcdefghij")]
+    numbers = [Written(f"55{at} 01", 110.0 + 8 * at, (60.0, 64.0)) for at in range(6)]
+
+    def read(*written: Written) -> list[str]:
+        tokens.asked.clear()
+        assert writer.write(replace(screens()[0], demonstrated=False, written=written), into, 0)
+        return [action.answer for _, action in tokens.asked if isinstance(action, Finish)]
+
+    for _ in range(20):
+        said = read(time, *words, *numbers)
+        assert (len(said), len(set(said) & {line.text for line in numbers}) >= 1) == (READINGS, True)
+        assert sum(line.text in said for line in words) <= READINGS - NUMBER_READINGS
+    plain = [text for _ in range(20) for text in read(time, *words)]
+    assert (len(plain), plain.count("9:41") < len(plain) / 2) == (20 * READINGS, True)
 
 
 def shot(observation: object, number: int) -> object:

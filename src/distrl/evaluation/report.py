@@ -63,8 +63,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return Rate(value=self.success, low=self.low, high=self.high, n=self.n)
 
 
-def wilson(successes: int, n: int) -> Rate:
-    """A share and its 95 % interval, sound also near 0 and 1."""
+def wilson(successes: float, n: int) -> Rate:
+    """A share and its 95 % interval, sound also near 0 and 1; of several evaluations on the same tasks, `successes` is the mean."""
     if n == 0:
         return Rate(value=0.0, low=0.0, high=1.0, n=0)
     share, spread = successes / n, Z_95**2 / n

@@ -73,7 +73,7 @@ def test_a_learning_curve_wants_four_words_and_a_finished_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert called("learning_run") == 2
-    assert capsys.readouterr().err == "usage: python benchmarks/learning_run.py RUN FOLDER NAME COMMAND\n"
+    assert capsys.readouterr().err == "usage: python benchmarks/learning_run.py RUN… FOLDER NAME COMMAND\n"
     (tmp_path / "env.json").write_text("{}")
     assert called("learning_run", str(tmp_path), str(tmp_path / "out"), "name", "command") == 2
     said = capsys.readouterr().err
@@ -93,7 +93,7 @@ def test_a_run_that_never_practised_has_no_learning_curve(tmp_path: Path, capsys
 # --- what they compute ------------------------------------------------------------------------------------------------
 
 
-def finished_run(folder: Path) -> Path:
+def finished_run(folder: Path, *, suite: str = "sim-start", seed: int = 0) -> Path:
     """A made-up training of a minute: cloning, three evaluations, and workers that get better."""
     rows = [
         {"time_s": 90.0, "event": "warm_start", "warm_start/samples": 300, "warm_start/per_s": 20.0},
@@ -118,7 +118,7 @@ def finished_run(folder: Path) -> Path:
         rate = {"success": share, "low": share - 0.1, "high": share + 0.1, "n": 100, "per_task": templates}
         (folder / "evaluations" / f"{name}.json").write_text(json.dumps(rate))
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (folder / "summary.json").write_text(msgspec.json.encode(replace(a_summary(), suite="sim-start")).decode())
+    (folder / "summary.json").write_text(msgspec.json.encode(replace(a_summary(), suite=suite, seed=seed)).decode())
     machine = {"system": "Linux", "machine": "x86_64", "processor": "a processor", "cores": 2, "memory_mb": 8192}
     (folder / "env.json").write_text(
         json.dumps({**machine, "python": "3.11.7", "gpus": "one H200", "config_hash": "0" * 12})
@@ -138,7 +138,44 @@ def test_a_learning_curve_holds_the_figures_of_its_run(tmp_path: Path, capsys: p
     assert [(at, success) for at, success, *_ in found["evaluated"]] == [(0.0, 0.2), (40.0, 0.6)]
     assert [success for _, success in found["practised"]] == pytest.approx([0.025, 0.125, 0.225, 0.325, 0.425, 0.525])
     assert sorted(path.suffix for path in out.iterdir()) == [".json", ".png", ".svg"]
-    assert capsys.readouterr().out.startswith("20.0% -> 60.0%: ")
+    assert (found["seed"], found["seen_templates_after"][3], found["unseen_templates_after"][3]) == (0, 100, 0)
+    assert capsys.readouterr().out.startswith("sim-start, seed 0: 20.0% -> 60.0%: ")
+
+
+def test_seeds_are_told_one_by_one_and_together_also_with_one_that_was_measured_before(tmp_path: Path) -> None:
+    first, second = (finished_run(tmp_path / f"run-{seed}", suite="sim-general", seed=seed) for seed in (0, 1))
+    told = json.loads((second / "evaluations" / "after.json").read_text())
+    told["per_task"] += [{"template": "clock-remove-city", "n": 20, "success": 0.25}]
+    (second / "evaluations" / "after.json").write_text(json.dumps(told))
+    out = tmp_path / "out"
+    assert called("learning_run", str(first), str(second), str(out), "both", "distrl train") == 0
+    found = json.loads((out / "both.json").read_bytes())
+    assert (found["seeds"], found["suite"], found["gain_points"]) == (2, "sim-general", 40.0)
+    assert found["gain_interval"] == [26.8, 51.2]  # Newcombe's, for 20 and 60 of 100
+    assert [run["seed"] for run in found["runs"]] == [0, 1]
+    assert [run["unseen_templates_after"] for run in found["runs"]] == [[0.0, 0.0, 1.0, 0], [0.25, 0.1119, 0.4687, 20]]
+    assert [run["seen_templates_after"][3] for run in found["runs"]] == [100, 100]
+    alone = json.loads((out / "both.json").read_bytes())["runs"][0]
+    earlier = {"bench": "alone", "seeds": 1, "machine": {}, "command": "before", **alone}
+    del earlier["seed"], earlier["practised"]
+    (tmp_path / "alone.json").write_text(json.dumps(earlier))
+    assert called("learning_run", str(tmp_path / "alone.json"), str(second), str(out), "both", "distrl train") == 0
+    again = json.loads((out / "both.json").read_bytes())
+    assert again["runs"][0] == {
+        **{key: value for key, value in alone.items() if key != "practised"},
+        "command": "before",
+    }
+    assert again["gain_points"] == 40.0
+
+
+def test_runs_of_other_suites_or_the_same_seed_are_not_put_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, other = finished_run(tmp_path / "one"), finished_run(tmp_path / "two", suite="sim-shopping", seed=1)
+    for second in (first, other):
+        assert called("learning_run", str(first), str(second), str(tmp_path / "out"), "both", "distrl train") == 2
+        assert "expected: one suite, the same test tasks, and a run for each seed" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_practice_after_few_demonstrations_is_told_seed_by_seed_and_unseen_templates_apart(tmp_path: Path) -> None:
@@ -161,6 +198,7 @@ def test_practice_after_few_demonstrations_is_told_seed_by_seed_and_unseen_templ
     assert called("screen_vlm", str(folder), str(out), "distrl ground") == 0
     found = json.loads((out / "screen_practice.json").read_bytes())
     assert (found["bench"], found["seeds"], found["gain_points"]) == ("screen_practice", 2, 40.0)
+    assert found["gain_interval"] == [26.8, 51.2]  # Newcombe's, for 20 and 60 of 100
     assert (found["demonstrations"], found["screens_only"], found["suite"]) == (96, 1104, "sim-start")
     assert (found["reading"]["seconds"], found["reading"]["known"]) == (60.0, {"names_known": 0.5})
     assert found["language"]["known"] == {"names_known": 0.7, "points_known": 0.5, "steps_known": 0.9}

@@ -1,4 +1,4 @@
-"""Other names for everyone and everything on a phone, and other times for its alarms.
+"""Other names for everyone and everything on a phone, other phone numbers, and other times for its alarms and its clock.
 
 Whoever learns on a few hundred phones learns their names and their lists by heart, and not how to match or to read.
 Names that stand elsewhere each time, and names that nobody has seen before, leave no other way: half of the numbers stand
@@ -31,6 +31,10 @@ NAMED: dict[str, tuple[str, ...]] = {
 KEYED = "messages.thread"
 """The table whose keys are names."""
 ALARM, TIME = "clock.alarm", "time"
+NOW, MINUTES = "clock.now", "minutes"
+PERSON, NUMBER = "contacts.person", "phone"
+DAY = 24 * 60
+"""In minutes."""
 TIMES = tuple(f"{hour:02d}:{minute:02d}" for hour in range(24) for minute in range(0, 60, 5))
 POOLS, POOL_WORDS, KNOWN = 64, 2000, 0
 """Words of a number come from one pool: who draws pictures of few pools draws each word seldom for the first time. That
@@ -64,6 +68,8 @@ class PhoneNames(msgspec.Struct, frozen=True, kw_only=True):
     """Of all names, in small letters."""
     times: tuple[str, ...]
     """Of the alarms."""
+    numbers: tuple[str, ...]
+    """Of the people."""
     others: tuple[str, ...]
     """All texts that are no names: "Train" in "Train window" is none either."""
     tables: tuple[str, ...]
@@ -77,6 +83,9 @@ class PhoneNames(msgspec.Struct, frozen=True, kw_only=True):
             names=tuple(sorted(names)),
             words=words_of(names),
             times=tuple(sorted({str(alarm[TIME]) for alarm in tables.get(ALARM, {}).values()})),
+            numbers=tuple(
+                sorted({str(person[NUMBER]) for person in tables.get(PERSON, {}).values() if NUMBER in person})
+            ),
             others=tuple(sorted(texts_in(tables) - names)),
             tables=tuple(name for name, table in tables.items() if texts_of(table) & names),
         )
@@ -91,6 +100,9 @@ class OtherNames:
         self._words, self._spare = dict(zip(own.words, made, strict=False)), made
         self.names = {name: self.of(name) for name in own.names}
         self.times = dict(zip(own.times, random.sample(TIMES, len(own.times)), strict=True))
+        self.numbers = {number: _other_digits(number, random) for number in own.numbers}
+        self.later_min = random.randrange(DAY)
+        """How much later it is on the phone."""
 
     def of(self, name: str) -> str:
         """As many words as before, the first letters as large as before."""
@@ -135,10 +147,14 @@ def words_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def rename_tables(tables: Tables, own: PhoneNames, other: OtherNames) -> Tables:
-    """`tables` with all names and times of alarms replaced; tables without any are shared, not copied."""
-    renamed = {name: rename_table(tables[name], other.names) for name in own.tables}
+    """`tables` with all names, phone numbers and times replaced; tables without any are shared, not copied."""
+    texts = other.names | other.numbers
+    renamed = {name: rename_table(tables[name], texts) for name in own.tables}
     alarms = renamed.get(ALARM, tables.get(ALARM, {}))
     renamed[ALARM] = {id: {**alarm, TIME: other.times[str(alarm[TIME])]} for id, alarm in alarms.items()}
+    if NOW in tables:
+        clocks = tables[NOW].items()
+        renamed[NOW] = {id: {**clock, MINUTES: (int(clock[MINUTES]) + other.later_min) % DAY} for id, clock in clocks}
     return {**tables, **renamed}
 
 
@@ -150,6 +166,12 @@ def rename_table(table: Table, others: Mapping[str, str]) -> Table:
 def rename_record(record: Record, others: Mapping[str, str]) -> Record:
     """`record` with every value that is a name replaced."""
     return {key: others.get(value, value) if isinstance(value, str) else value for key, value in record.items()}
+
+
+def _other_digits(text: str, random: Random) -> str:
+    """`text` with each digit drawn anew; the first is not 0."""
+    digits = iter([random.choice("123456789"), *random.choices("0123456789", k=len(text))])
+    return "".join(next(digits) if letter.isdigit() else letter for letter in text)
 
 
 @lru_cache(maxsize=POOLS)

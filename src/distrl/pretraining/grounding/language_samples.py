@@ -17,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from distrl.config.schema import Config
-from distrl.devices.sim.layout import HEIGHT, WIDTH
+from distrl.devices.sim.layout import HEIGHT, STATUS_BAR, WIDTH
 from distrl.devices.sim.paint import Written
 from distrl.policies.dialects.grid import COLUMNS, ROWS, square_at
 from distrl.policies.pixel.features import decode
@@ -35,6 +35,8 @@ WEIGHTS = {STEP: 2, POINT: 1, READ: 1}
 """Of an answer's tokens in the loss."""
 READINGS = 4
 """Queries about a screen that read a text, at most."""
+NUMBER_READINGS = 2
+"""Of these, how many read a text with digits below the status bar, where there are any: nothing but the picture tells its digits."""
 OTHERS = 9
 """The next step and things to reach, at most: as many as fill a row, together with readings."""
 HISTORY_SHARE = 0.3
@@ -147,7 +149,13 @@ class LanguageSampleWriter:
             if once.count(above.text) == 1
         ]
         allowed = [pair for pair in asked if split_of(pair[0]) == "train"]
-        return self._random.sample(allowed, min(READINGS, len(allowed)))
+        lowest = self._size[0] * STATUS_BAR / WIDTH
+        numbers = {line.text for line in lines if line.middle > lowest and any(map(str.isdigit, line.text))}
+        first = self._some([pair for pair in allowed if pair[1] in numbers], NUMBER_READINGS)
+        return first + self._some([pair for pair in allowed if pair not in first], READINGS - len(first))
+
+    def _some(self, pairs: list[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+        return self._random.sample(pairs, min(most, len(pairs)))
 
     def _square_of(self, line: Written) -> str:
         """A square that one of the line's letters lies on."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from distrl.devices.sim.names import KEYED, NAMED, is_name, rename_record
+from distrl.devices.sim.names import DAY, KEYED, NAMED, is_name, rename_record
 from distrl.devices.sim.world import other_names, phone_names, setup_of
 from distrl.errors import TaskError
 from distrl.tasks.base import split_of
@@ -19,6 +19,8 @@ from distrl.tasks.sim.judge import check_of
 from distrl.tasks.sim.oracle import play_oracle, route_of
 from distrl.types import Move, Put, Showing, SimCheck, SimRoute, Task, Want
 
+CITY_ROW = "city:"
+"""Begins the id of a city in the world clock; where a route goes there, the answer is its local time."""
 TRIES = 4
 """Numbers that are drawn for a task before it keeps its names."""
 
@@ -30,8 +32,12 @@ def rename(task: Task, number: int) -> Task:
     own, other = (phone_names(setup.phone, held_out=held_out), other_names(setup.phone, number, held_out=held_out))
     added = sorted({name for put in setup.records for name in _names_of(put)} - other.names.keys())
     others = {text: text for text in own.others} | other.names | {name: other.of(name) for name in added}
+    others |= other.numbers
     if _is_about_alarms(task):  # elsewhere, the same time is that of something else
         others |= other.times
+    check, route = check_of(task), route_of(task)
+    if any(move.target.startswith(CITY_ROW) for move in route) and ":" in check.answer:
+        others |= {check.answer: _later(check.answer, other.later_min)}
     return replace(
         task,
         id=f"{task.id}+{number}",
@@ -42,8 +48,8 @@ def rename(task: Task, number: int) -> Task:
             records=tuple(_put(put, others) for put in setup.records),
             start=None if setup.start is None else _showing(setup.start, others),
         ),
-        check=_check(check_of(task), others),
-        solution=SimRoute(moves=tuple(_move(move, others) for move in route_of(task))),
+        check=_check(check, others),
+        solution=SimRoute(moves=tuple(_move(move, others) for move in route)),
     )
 
 
@@ -76,6 +82,13 @@ def rename_text(text: str, others: Mapping[str, str]) -> str:
         return text
     whole = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, found))})(?!\w)")
     return whole.sub(lambda match: others[match[0]], text)
+
+
+def _later(time: str, minutes: int) -> str:
+    """A time of day, such as 07:05, so much later."""
+    hour, minute = map(int, time.split(":"))
+    then = (60 * hour + minute + minutes) % DAY
+    return f"{then // 60:02d}:{then % 60:02d}"
 
 
 def _is_about_alarms(task: Task) -> bool:

@@ -34,6 +34,7 @@ SMALL: Tables = {
     "contacts.person": {"p0": {"name": "Ruth Whitman", "company": "Northgate", "phone": "123 456", "favourite": True}},
     "clock.alarm": {"a0": {"name": "Gym", "time": "07:30", "on": True}},
     "messages.thread": {"Ruth Whitman": {"lines": "hello", "pinned": False}},
+    "clock.now": {"now": {"minutes": 1400}},
     "notes.item": {"i0": {"note": "n0", "text": "Milk"}},
 }
 
@@ -74,7 +75,11 @@ def test_tables_are_renamed_in_keys_and_fields_and_others_are_shared() -> None:
     ruth = other.names["Ruth Whitman"]
     assert list(renamed["messages.thread"]) == [ruth]
     assert renamed["contacts.person"]["p0"]["name"] == ruth
-    assert renamed["contacts.person"]["p0"]["phone"] == "123 456"
+    phone = str(renamed["contacts.person"]["p0"]["phone"])
+    assert phone == other.numbers["123 456"] != "123 456"
+    assert [len(group) for group in phone.split(" ")] == [3, 3]
+    assert phone.replace(" ", "").isdecimal()
+    assert renamed["clock.now"]["now"]["minutes"] == (1400 + other.later_min) % 1440
     assert renamed["clock.alarm"]["a0"]["time"] == other.times["07:30"] in TIMES
     assert renamed["notes.item"] is SMALL["notes.item"]
     assert SMALL["contacts.person"]["p0"]["name"] == "Ruth Whitman"
@@ -98,6 +103,7 @@ def test_a_number_gives_the_same_names_again_and_all_of_them_differ(number: int,
     one, again = OtherNames(number, own, training_words()), OtherNames(number, own, training_words())
     assert one.names == again.names
     assert one.times == again.times
+    assert (one.numbers, one.later_min) == (again.numbers, again.later_min)
     assert len(set(one.names.values())) == len(one.names)
     assert len(set(one.times.values())) == len(one.times)
 

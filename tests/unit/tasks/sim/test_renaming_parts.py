@@ -77,6 +77,19 @@ def test_wants_answers_and_moves_speak_of_the_other_names() -> None:
     assert answer_of(rename(asked, NUMBER)) == other(asked, answer_of(asked))
 
 
+def test_phone_numbers_and_the_time_in_a_city_are_others_too_and_the_answers_go_with_them() -> None:
+    for name in ("contacts-ask-phone", "clock-ask-city"):
+        told = set[str]()
+        for task in training_tasks(name):
+            for number in range(NUMBER, NUMBER + 3):
+                renamed = rename(task, number)
+                assert play_oracle(renamed).verdict.success, renamed.instruction
+                assert len(answer_of(renamed)) == len(answer_of(task))
+                told |= {answer_of(renamed)}
+            assert answer_of(task) not in told
+        assert len(told) >= 3
+
+
 def test_a_name_that_the_set_up_adds_is_renamed_too() -> None:
     for template in TEMPLATES.values():
         for task in [] if template.test_only else training_tasks(template.name):

@@ -29,6 +29,8 @@ QUEUED = 256
 """Episodes between the data workers and the learner; when it is full, the workers wait."""
 TIMEOUT_S = 120.0
 """Longest wait for a step: on a busy machine, a process needs a while to load and to draw its tasks."""
+LEAVE_S = 5.0
+"""How long a thread may take to notice that the process which it reads from is gone."""
 POLL_S = 0.2
 COMMAND = (sys.executable, "-m", "distrl.pretraining.demonstrations")
 
@@ -59,8 +61,7 @@ class DemonstrationStream:
 
     def __enter__(self) -> Self:
         self._workers.start()
-        for number, process in enumerate(self._workers.processes):
-            Thread(target=self._listen, args=(number, process), name=f"demonstrations {number}", daemon=True).start()
+        self._workers.listen(self._listen)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -118,6 +119,7 @@ class DataWorkers:
         wanted = config.warm_start.processes or max(1, (os.cpu_count() or 1) - 2)
         self.num = min(wanted, config.warm_start.demonstrations)
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._threads: list[Thread] = []
 
     def start(self) -> None:
         """Start them all and give each its job."""
@@ -128,11 +130,19 @@ class DataWorkers:
             process.stdin.write(msgspec.msgpack.encode(WorkerJob(config=self._config, number=number, num=self.num)))
             process.stdin.close()
 
+    def listen(self, listen: Callable[[int, subprocess.Popen[bytes]], None]) -> None:
+        """Have a thread for each read what it draws, until nothing more comes."""
+        for each in enumerate(self.processes):
+            self._threads.append(Thread(target=listen, args=each, name=f"{self._what} {each[0]}", daemon=True))
+            self._threads[-1].start()
+
     def stop(self) -> None:
-        """Kill them all."""
+        """Kill them all, and let the threads end: one that holds a tensor while Python ends would abort the process."""
         for process in self.processes:
             process.kill()
             process.wait()
+        for thread in self._threads:
+            thread.join(LEAVE_S)
 
     def crash(self, number: int) -> RoleCrashed:
         """The error for a worker that has ended by itself."""

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from threading import Thread
 from types import TracebackType
 from typing import Self
 
@@ -61,8 +60,7 @@ class SampleStream:
         # While the workers load: pinned memory takes a moment to allocate.
         for _ in range(AHEAD * self._workers.num):
             self._free.put(torch.empty(self._size, dtype=torch.uint8, pin_memory=self._pinned))
-        for number, process in enumerate(self._workers.processes):
-            Thread(target=self._listen, args=(number, process), name=f"samples {number}", daemon=True).start()
+        self._workers.listen(self._listen)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

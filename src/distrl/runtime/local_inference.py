@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from struct import Struct
 
 from distrl.errors import ConfigError, DistrlError
+from distrl.experience.durable import storage_errors
 from distrl.transport.base import ActorLost
 
 AVOIDED_S = 0.25
 """How long an actor that did not answer a call is taken to be away; it may be starting again."""
 LONGEST_PATH = 100
 """Of a socket, in bytes: the kernel takes 107."""
+CALLS_WAITING = 4096
+"""Calls that wait while the actor decides; what comes beyond that cannot connect, and looks like a call to an actor that is gone."""
 LARGEST = 1 << 30
 """Bytes of a request or an answer."""
 _LENGTH = Struct(">Q")
@@ -79,24 +83,28 @@ class SocketRequests:
     """`transport.base.DecisionRequests` of one inference role."""
 
     def __init__(self, path: Path) -> None:
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            raise ConfigError(
+                f"{path} is too long for the name of a socket",
+                expected=f"{LONGEST_PATH} bytes or fewer",
+                fix="a shorter TMPDIR in the environment",
+            )
         self._path = path
         self._answer: Callable[[bytes], Awaitable[bytes]] | None = None
         self._listening: asyncio.Task[None] | None = None
 
     def serve(self, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
         """Have requests answered on the event loop that runs now."""
-        if len(os.fsencode(self._path)) > LONGEST_PATH:
-            raise ConfigError(
-                f"{self._path} is too long for the name of a socket",
-                expected=f"{LONGEST_PATH} bytes or fewer",
-                fix="a shorter TMPDIR in the environment",
-            )
         self._answer = answer
-        self._listening = asyncio.create_task(self._listen(), name="requests")
+        with storage_errors(self._path.parent, flag="TMPDIR"):
+            self._path.unlink(missing_ok=True)  # of an incarnation that was killed
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(str(self._path))
+            listening.listen(CALLS_WAITING)
+        self._listening = asyncio.create_task(self._listen(listening), name="requests")
 
-    async def _listen(self) -> None:
-        self._path.unlink(missing_ok=True)  # of an incarnation that was killed
-        server = await asyncio.start_unix_server(self._take, str(self._path))
+    async def _listen(self, listening: socket.socket) -> None:
+        server = await asyncio.start_unix_server(self._take, sock=listening, backlog=CALLS_WAITING)
         async with server:
             await server.serve_forever()
 

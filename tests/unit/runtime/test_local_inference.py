@@ -6,11 +6,12 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import Event
 from typing import TypeVar
 
 import pytest
 
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.runtime.local_inference import (
     LARGEST,
     SocketInference,
@@ -18,6 +19,7 @@ from distrl.runtime.local_inference import (
     remove_sockets,
     socket_of,
 )
+from distrl.threads import in_thread
 from distrl.transport.base import ActorLost
 
 T = TypeVar("T")
@@ -147,5 +149,51 @@ def test_a_folder_whose_name_is_too_long_is_refused_with_the_way_out(tmp_path: P
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
     with pytest.raises(ConfigError, match="too long") as caught:
-        SocketRequests(socket_of(deep, ACTOR)).serve(backwards)
+        SocketRequests(socket_of(deep, ACTOR))  # before it loads anything
     assert "TMPDIR" in caught.value.fix
+
+
+def test_a_folder_that_is_gone_ends_the_actor_with_the_cause(tmp_path: Path) -> None:
+    async def scene() -> None:
+        SocketRequests(socket_of(tmp_path / "gone", ACTOR)).serve(backwards)
+
+    with pytest.raises(StoreError, match="cannot use") as caught:
+        asyncio.run(scene())
+    assert caught.value.fix
+
+
+def test_calls_wait_while_the_actor_decides_however_many_they_are(tmp_path: Path) -> None:
+    """More than the 100 that asyncio has wait by itself: those would be told that the actor is gone."""
+    deciding, asked = Event(), [str(number).encode() for number in range(400)]
+
+    async def busy(request: bytes) -> bytes:
+        if request == b"first":
+            deciding.wait(HANGS_S)  # holds the actor's event loop, as a policy on a CPU does
+        return request[::-1]
+
+    async def actor() -> None:
+        requests = SocketRequests(socket_of(tmp_path, ACTOR))
+        requests.serve(busy)
+        while not over.is_set():
+            await asyncio.sleep(0.01)
+
+    async def asks() -> list[bytes]:
+        asking = SocketInference(tmp_path, (ACTOR,))
+        while not asking.actors():
+            await asyncio.sleep(0.01)
+        first = asyncio.create_task(asking.ask(ACTOR, b"first"))
+        await asyncio.sleep(0.2)
+        calls = [asyncio.create_task(asking.ask(ACTOR, one)) for one in asked]
+        await asyncio.sleep(0.2)
+        deciding.set()
+        await first
+        return await asyncio.gather(*calls)
+
+    over = Event()
+    acting = in_thread(lambda: asyncio.run(actor()), name="actor")
+    try:
+        assert asyncio.run(asks()) == [one[::-1] for one in asked]
+    finally:
+        deciding.set()
+        over.set()
+        acting.result(HANGS_S)

@@ -8,6 +8,7 @@ connection ends. What travels is bytes, which `rollout.remote` and `rollout.serv
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import time
@@ -27,8 +28,10 @@ CALLS_WAITING = 4096
 """Calls that wait while the actor decides; what comes beyond that cannot connect, and looks like a call to an actor that is gone."""
 LARGEST = 1 << 30
 """Bytes of a request or an answer."""
+log = logging.getLogger(__name__)
 _LENGTH = Struct(">Q")
-_ANSWERED, _FAILED = b"\0", b"\1"
+_ANSWERED, _FAILED, _BROKEN = b"\0", b"\1", b"\2"
+"""It has an answer, it says why it has none, or what it does has a bug."""
 
 
 def socket_of(folder: Path, role: str) -> Path:
@@ -59,14 +62,15 @@ class SocketInference:
         )
 
     async def ask(self, actor: str, request: bytes) -> bytes:
-        """What an actor answers; `ActorLost` where it is gone."""
+        """What an actor answers; `ActorLost` where it is gone, and `RuntimeError` where it came upon a bug."""
         try:
             status, answer = await self._call(actor, request)
         except (OSError, asyncio.IncompleteReadError) as error:
             self._away_until_s[actor] = self._clock() + AVOIDED_S
             raise ActorLost(f"{actor} is gone: {type(error).__name__}") from error
-        if status == _FAILED:
-            raise DistrlError(f"{actor} could not answer: {answer.decode(errors='replace')}")
+        if status != _ANSWERED:
+            kind = DistrlError if status == _FAILED else RuntimeError
+            raise kind(f"{actor} could not answer: {answer.decode(errors='replace')}")
         return answer
 
     async def _call(self, actor: str, request: bytes) -> tuple[bytes, bytes]:
@@ -113,17 +117,25 @@ class SocketRequests:
         assert self._answer is not None, "serve() comes first"
         try:
             request = await _read(reader)
-            try:
-                answered = _ANSWERED, await self._answer(request)
-            except DistrlError as error:
-                answered = _FAILED, str(error).encode()
-            status, answer = answered
+            answering = asyncio.ensure_future(self._answer(request))
+            await asyncio.wait({answering})
+            error = answering.exception()
+            if isinstance(error, TimeoutError):  # nobody waits for it any longer
+                raise error
+            status, answer = (_ANSWERED, answering.result()) if error is None else _failure(error)
             writer.write(status + _LENGTH.pack(len(answer)) + answer)
             await writer.drain()
         except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             pass  # whoever asked sees the end of the connection, and asks again
         finally:
             writer.close()
+
+
+def _failure(error: BaseException) -> tuple[bytes, bytes]:
+    if isinstance(error, DistrlError):
+        return _FAILED, str(error).encode()
+    log.error("a request could not be answered", exc_info=error)  # with its traceback, for this process's console
+    return _BROKEN, f"{type(error).__name__}: {error}".encode()
 
 
 async def _read(reader: asyncio.StreamReader) -> bytes:

@@ -155,3 +155,11 @@ def test_a_folder_that_someone_else_can_enter_is_neither_used_nor_looked_into(tm
     assert list(spools.left()) == []
     with pytest.raises(StoreError, match="belongs to someone else"):
         spools.claim("worker-0")
+
+
+def test_the_refusal_says_what_there_is_of_what_is_missing_and_how_much_would_do() -> None:
+    config = load_config(None, {"runtime.device_resource": "phone", "devices.per_worker": 72})
+    nodes = [Node(id="0", host="here", free={"CPU": 4.0})]
+    said = str(refuse(without_place(needs_of(config, ("worker-0",), gpus=0.0), nodes), nodes, config.runtime))
+    assert "there are 1: here: 4 CPU, 0 phone free" in said
+    assert """--resources '{"phone": 72}'""" in said

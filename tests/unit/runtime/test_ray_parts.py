@@ -166,16 +166,20 @@ def test_the_last_role_of_a_node_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("made", ["s1", "worker-0"])
 def test_a_role_that_comes_while_another_tidies_up_gets_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
 ) -> None:
     spools, mkdir, tidied = NodeSpools(("s1",), tmp_path), Path.mkdir, list[Path]()
 
     def late(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        if path.name == "worker-0" and not tidied:
-            tidied.append(path.parent)
-            path.parent.rmdir()  # by whoever leaves in this moment
-        mkdir(path, mode, parents, exist_ok)
+        if made == "s1":
+            mkdir(path, mode, parents, exist_ok)
+        if path.name == made and not tidied:
+            tidied.append(path)
+            spools.folder.rmdir()  # by whoever leaves in this moment
+        if made != "s1":
+            mkdir(path, mode, parents, exist_ok)
 
     monkeypatch.setattr(Path, "mkdir", late)
     assert spools.claim("worker-0").is_dir()

@@ -87,7 +87,7 @@ class NodeSpools:
     def _make_private(self) -> None:
         with suppress(FileExistsError):
             self.folder.mkdir(mode=0o700)
-        if not _is_private(self.folder):
+        if not _is_private(self.folder) and self.folder.exists():
             raise StoreError(
                 f"{self.folder} belongs to someone else",
                 expected="a folder of this user alone",

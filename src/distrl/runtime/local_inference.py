@@ -24,10 +24,10 @@ AVOIDED_S = 0.25
 """How long an actor that did not answer a call is taken to be away; it may be starting again."""
 LONGEST_PATH = 100
 """Of a socket, in bytes: the kernel takes 107."""
-CALLS_WAITING = 4096
-"""Calls that wait while the actor decides; what comes beyond that cannot connect, and looks like a call to an actor that is gone."""
 LARGEST = 1 << 30
 """Bytes of a request or an answer."""
+CALLERS = 1024
+"""That may wait to be let in: asyncio takes a call that finds no place in the queue for one that was lost."""
 log = logging.getLogger(__name__)
 _LENGTH = Struct(">Q")
 _ANSWERED, _FAILED, _BROKEN = b"\0", b"\1", b"\2"
@@ -104,11 +104,11 @@ class SocketRequests:
             self._path.unlink(missing_ok=True)  # of an incarnation that was killed
             listening = socket.socket(socket.AF_UNIX)
             listening.bind(str(self._path))
-            listening.listen(CALLS_WAITING)
+            listening.listen(CALLERS)
         self._listening = asyncio.create_task(self._listen(listening), name="requests")
 
     async def _listen(self, listening: socket.socket) -> None:
-        server = await asyncio.start_unix_server(self._take, sock=listening, backlog=CALLS_WAITING)
+        server = await asyncio.start_unix_server(self._take, sock=listening, backlog=CALLERS)
         async with server:
             await server.serve_forever()
 

@@ -108,3 +108,27 @@ def test_who_lets_ray_wait_longer_for_its_head_has_the_run_wait_longer(
     pass_s(head, watch, 450)
     with pytest.raises(RoleCrashed):
         pass_s(head, watch, 1)
+
+
+def test_a_machine_that_slept_does_not_take_the_head_for_lost_by_one_late_answer(head: Head, tmp_path: Path) -> None:
+    watch = HeadWatch(f"127.0.0.1:{head.port}", EventLog(tmp_path / "log.jsonl"), clock=lambda: head.now_s)
+    pass_s(head, watch, 5)
+    head.stop()
+    head.now_s += 3600.0
+    watch.look()
+    assert watch.away_s == head_watch.LONGEST_LOOK_S
+    head.start()
+    pass_s(head, watch, 1)
+    assert watch.away_s == 0.0
+
+
+def test_one_late_answer_is_no_head_that_stays_away(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = HeadWatch(f"127.0.0.1:{head.port}", EventLog(tmp_path / "log.jsonl"), clock=lambda: head.now_s)
+    late = iter((False, True))
+    monkeypatch.setattr(watch, "_greet", lambda: next(late))
+    assert not watch.stays_away()
+    monkeypatch.undo()
+    head.stop()
+    assert watch.stays_away()

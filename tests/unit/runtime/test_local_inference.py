@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, StoreError
 from distrl.runtime.local_inference import (
     LARGEST,
     SocketInference,
@@ -138,20 +138,32 @@ def test_what_is_no_request_is_hung_up_on_and_others_are_answered(tmp_path: Path
     assert called(tmp_path, work) == b"cba"
 
 
-def test_a_request_that_cannot_be_read_is_hung_up_on(tmp_path: Path) -> None:
-    async def refuses(request: bytes) -> bytes:
-        raise ValueError("no msgpack")
+def test_a_bug_comes_to_who_asked_and_is_not_asked_for_again_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def breaks(request: bytes) -> bytes:
+        raise ValueError("no such choice")
 
     async def work(asking: SocketInference) -> None:
-        with pytest.raises(ActorLost):
+        with pytest.raises(RuntimeError, match="inference-0 could not answer: ValueError: no such choice"):
             await asking.ask(ACTOR, b"?")
 
-    called(tmp_path, work, refuses)
+    called(tmp_path, work, breaks)
+    assert "in breaks" in caplog.text  # the traceback
 
 
 def test_a_folder_whose_name_is_too_long_is_refused_with_the_way_out(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
     with pytest.raises(ConfigError, match="too long") as caught:
-        SocketRequests(socket_of(deep, ACTOR)).serve(backwards)
+        SocketRequests(socket_of(deep, ACTOR))  # before it loads anything
     assert "TMPDIR" in caught.value.fix
+
+
+def test_a_folder_that_is_gone_ends_the_actor_with_the_cause(tmp_path: Path) -> None:
+    async def scene() -> None:
+        SocketRequests(socket_of(tmp_path / "gone", ACTOR)).serve(backwards)
+
+    with pytest.raises(StoreError, match="cannot use") as caught:
+        asyncio.run(scene())
+    assert caught.value.fix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,8 @@ from distrl.runtime.base import role_names
 from distrl.runtime.ray.cluster import Needs, Node, code_version, needs_of, refuse, without_place
 from distrl.runtime.ray.node_spools import NodeSpools
 from distrl.runtime.ray.role_actor import Order
-from distrl.types import Value
+from distrl.transport.ray.verified import VERIFIED, VerifiedWeights
+from distrl.types import PolicyVersion, Value
 
 
 def a_node(**free: float) -> Node:
@@ -148,6 +150,42 @@ def test_spools_of_earlier_sessions_are_found_and_empty_ones_go(tmp_path: Path) 
     assert not (tmp_path / "s2").exists()
 
 
+def test_the_last_role_of_a_node_leaves_nothing_behind(tmp_path: Path) -> None:
+    one, other = NodeSpools(("s1",), tmp_path), NodeSpools(("s1",), tmp_path)
+    one.claim("worker-0"), other.claim("worker-1")
+    verified = VerifiedWeights(one.folder / VERIFIED)
+    published = PolicyVersion(
+        version=1, file="1", sha256=sha256(b"w").hexdigest(), size_bytes=1, updates=1, episodes=1, published_s=1.0
+    )
+    verified.check("place", memoryview(b"w"), published)
+    one.close()
+    assert (one.folder / VERIFIED).exists(), "the other one goes on"
+    other.close()
+    assert list(tmp_path.iterdir()) == []
+    verified.check("place", memoryview(b"w"), published)  # of a thread that is late
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("made", ["s1", "worker-0"])
+def test_a_role_that_comes_while_another_tidies_up_gets_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    spools, mkdir, tidied = NodeSpools(("s1",), tmp_path), Path.mkdir, list[Path]()
+
+    def late(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if made == "s1":
+            mkdir(path, mode, parents, exist_ok)
+        if path.name == made and not tidied:
+            tidied.append(path)
+            spools.folder.rmdir()  # by whoever leaves in this moment
+        if made != "s1":
+            mkdir(path, mode, parents, exist_ok)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    assert spools.claim("worker-0").is_dir()
+    assert tidied
+
+
 def test_a_folder_that_someone_else_can_enter_is_neither_used_nor_looked_into(tmp_path: Path) -> None:
     (tmp_path / "s1" / "worker-0").mkdir(parents=True)
     (tmp_path / "s1").chmod(0o777)
@@ -155,3 +193,11 @@ def test_a_folder_that_someone_else_can_enter_is_neither_used_nor_looked_into(tm
     assert list(spools.left()) == []
     with pytest.raises(StoreError, match="belongs to someone else"):
         spools.claim("worker-0")
+
+
+def test_the_refusal_says_what_there_is_of_what_is_missing_and_how_much_would_do() -> None:
+    config = load_config(None, {"runtime.device_resource": "phone", "devices.per_worker": 72})
+    nodes = [Node(id="0", host="here", free={"CPU": 4.0})]
+    said = str(refuse(without_place(needs_of(config, ("worker-0",), gpus=0.0), nodes), nodes, config.runtime))
+    assert "there are 1: here: 4 CPU, 0 phone free" in said
+    assert """--resources '{"phone": 72}'""" in said

@@ -71,7 +71,7 @@ def test_whoever_loads_weights_that_are_here_waits_for_no_others(tmp_path: Path)
 def test_weights_are_verified_once_for_each_object_of_a_node_and_damage_is_never_taken_for_verified(
     tmp_path: Path,
 ) -> None:
-    first, file = a_version(1, b"first"), tmp_path / "node" / "verified"
+    first, file = a_version(1, b"first"), tmp_path / "verified"
     one, other = VerifiedWeights(file), VerifiedWeights(file)
     for _ in range(2):
         with pytest.raises(StoreError, match="another checksum"):

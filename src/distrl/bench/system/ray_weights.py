@@ -170,7 +170,9 @@ class WeightsWorker:
         prepare_torch()
         self._spec = msgspec.json.decode(spec, type=PublishSpec)
         line = HubConnection(hub, Caller(role=name, incarnation=1))
-        self._transport = HubTransport(line, node=Path(self._spec.folder, node))
+        folder = Path(self._spec.folder, node)
+        folder.mkdir(exist_ok=True)
+        self._transport = HubTransport(line, node=folder)
         config = small_config(self._spec.seed)
         batching = Batching(
             batch_size=config.rollout.batch_size,

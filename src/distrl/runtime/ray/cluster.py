@@ -280,11 +280,14 @@ def without_place(needs: list[Needs], nodes: list[Node]) -> list[Needs]:
 def refuse(missing: list[Needs], nodes: list[Node], runtime: RuntimeConfig) -> ConfigError:
     """The error of a run for which the cluster is too small: which roles, what they need, and what is there."""
     wanted = "; ".join(dict.fromkeys(str(need) for need in missing))
-    there = "; ".join(f"{node.host}: {describe(_told(node.free, runtime))} free" for node in nodes[:8])
+    names = dict.fromkeys(("CPU", *(name for need in missing for name in need.resources)))
+    there = "; ".join(
+        f"{node.host}: {', '.join(f'{node.free.get(name, 0.0):g} {name}' for name in names)} free" for node in nodes[:8]
+    )
     return ConfigError(
         f"the cluster has no place for {len(missing)} of the run's roles ({_names(missing)}): each needs {wanted} on one node",
         expected=f"nodes with that much to spare; there are {len(nodes)}: {there}",
-        fix=f"add nodes{_declaring(runtime)}, --rollout.workers for fewer workers, --runtime.worker_cpus 0.5 for smaller "
+        fix=f"add nodes{_declaring(missing, runtime)}, --rollout.workers for fewer workers, --runtime.worker_cpus 0.5 for smaller "
         "ones, or --runtime.min_workers 1 to begin with those that find a place",
     )
 
@@ -293,14 +296,10 @@ def _names(missing: list[Needs]) -> str:
     return ", ".join(need.role for need in missing[:8]) + (", …" if len(missing) > 8 else "")
 
 
-def _declaring(runtime: RuntimeConfig) -> str:
+def _declaring(missing: list[Needs], runtime: RuntimeConfig) -> str:
     name = runtime.device_resource
-    return f" (ray start … --resources '{{\"{name}\": 4}}')" if name else ""
-
-
-def _told(free: Resources, runtime: RuntimeConfig) -> Resources:
-    names = ("CPU", "GPU", runtime.device_resource)
-    return {name: free.get(name, 0.0) for name in names if name and (name == "CPU" or free.get(name))} or {"CPU": 0.0}
+    most = max((need.resources.get(name, 0.0) for need in missing), default=0.0)
+    return f" (ray start … --resources '{{\"{name}\": {most:g}}}' for each worker's devices)" if most else ""
 
 
 # --- which code ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 A run goes on without it: calls between its processes take other ways. But nothing can be started again, and Ray says nothing for a
 minute (`RAY_gcs_rpc_server_reconnect_timeout_s`) and then ends every process of the run where it stands, this one too. Here the
 head is named after a moment, and the run ends before Ray does it, with the cause, to be resumed. A head that comes back in
-time, with what it knew (docs/cluster.md), is as if nothing had been.
+time, with what it knew (docs/cluster.md), is as if nothing had been. Silence is counted in looks, as that of roles is: a machine
+that slept, or a clock that jumped, is nobody's silence.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from distrl.telemetry.events import EventLog
 LOOK_EVERY_S = 1.0
 ANSWER_S = 1.0
 """How long an answer may take; the supervisor waits for it."""
+LONGEST_LOOK_S = 5.0
+"""What the time between two looks counts, at most."""
+TRIES = 3
+"""Greetings without an answer before it counts as away for good: on a busy machine, one may be late."""
 NAMED_AFTER_S = 3.0
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How HTTP/2 begins, which gRPC speaks: its preface and empty settings. The other side has to answer with its own, or hang up."""
@@ -40,13 +45,10 @@ class HeadWatch:
         self._address, self._place = address, (host.strip("[]"), int(port))
         self._log, self._clock = log, clock
         self._limit_s = SHARE * _reconnect_s()
-        self._heard_s = self._looked_s = clock()
-        self._named = False
-
-    @property
-    def away_s(self) -> float:
+        self._looked_s = clock()
+        self.away_s = 0.0
         """For how long it has not answered; 0: it does."""
-        return 0.0 if self._heard_s == self._looked_s else self._clock() - self._heard_s
+        self._named = False
 
     def look(self) -> None:
         """Greet it, where it is time to; `RoleCrashed` once the head has been away for too long."""
@@ -61,17 +63,21 @@ class HeadWatch:
 
     def answers(self) -> bool:
         """Whether it is there now."""
-        now_s, away_s = self._clock(), self.away_s
+        now_s, before_s = self._clock(), self.away_s
         found = self._greet()
+        self.away_s = 0.0 if found else before_s + min(LONGEST_LOOK_S, now_s - self._looked_s)
         self._looked_s = now_s
-        if found:
-            self._heard_s = now_s
+        away_s = before_s if found else self.away_s
         if self._named if found else (not self._named and away_s >= NAMED_AFTER_S):
             self._named = not found
             self._log.write("head" if found else "head_away", address=self._address, away_s=round(away_s, 1))
             said = "answers again" if found else f"does not answer; the run goes on without it for {self._limit_s:g} s"
             log.warning("the head of the Ray cluster (its GCS at %s) %s", self._address, said)
         return found
+
+    def stays_away(self) -> bool:
+        """Whether it answers none of several greetings."""
+        return not any(self.answers() for _ in range(TRIES))
 
     def _greet(self) -> bool:
         """A process that is stopped takes connections too, and says nothing."""

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from distrl.errors import StoreError
 from distrl.experience.durable import storage_errors
+from distrl.transport.ray.verified import VERIFIED
 
 POLL_S = 0.05
 
@@ -43,10 +44,11 @@ class NodeSpools:
         a store that does not answer. It then gets another one, and what is in the first is left to others.
         """
         with storage_errors(self._place, flag="TMPDIR"):
-            self._make_private()
             path, until_s = self.folder / worker, time.monotonic() + wait_s
             while True:
-                path.mkdir(mode=0o700, exist_ok=True)
+                self._make_private()
+                with suppress(FileNotFoundError):  # another role has just left and tidied up
+                    path.mkdir(mode=0o700, exist_ok=True)
                 if (lock := _lock(path)) is not None:
                     self._held[path] = lock
                     return path
@@ -77,12 +79,15 @@ class NodeSpools:
             os.close(lock)
         self._held.clear()
         with suppress(OSError):
+            verified = self.folder / VERIFIED
+            if list(self.folder.iterdir()) == [verified]:  # every role that lives has a folder there
+                verified.unlink()
             self.folder.rmdir()
 
     def _make_private(self) -> None:
         with suppress(FileExistsError):
             self.folder.mkdir(mode=0o700)
-        if not _is_private(self.folder):
+        if not _is_private(self.folder) and self.folder.exists():
             raise StoreError(
                 f"{self.folder} belongs to someone else",
                 expected="a folder of this user alone",

@@ -288,7 +288,7 @@ class RayRuntime(Supervisor[_Role]):
 
     def stop(self) -> None:
         """End everything now, and leave the cluster."""
-        away = self._head_watch is not None and not self._head_watch.answers()
+        away = self._head_watch is not None and self._head_watch.stays_away()
         for role in self._roles.values():
             role.done = True
             role.out_of_reach = away and role.place is not None and role.place.node != self._node

@@ -32,7 +32,7 @@ from distrl.transport.base import BudgetUsed, Event
 from distrl.transport.lease_files import FileLeases
 from distrl.transport.ray.connection import HubConnection
 from distrl.transport.ray.service import METRICS
-from distrl.transport.ray.verified import VerifiedWeights
+from distrl.transport.ray.verified import VERIFIED, VerifiedWeights
 from distrl.transport.ray.wire import Broadcast, LoggedEvent, Upload
 from distrl.types import PolicyVersion, Trajectory, Value
 
@@ -57,7 +57,7 @@ class HubTransport:
     def __init__(self, hub: HubConnection, *, node: Path, at_once: bool = False) -> None:
         self._hub, self._leases = hub, node / "leases"
         self._sender = Sender(hub, at_once=at_once)
-        self._subscription = Subscription(hub, VerifiedWeights(node / "verified-weights"), at_once=at_once)
+        self._subscription = Subscription(hub, VerifiedWeights(node / VERIFIED), at_once=at_once)
         self.episodes = HubEpisodes(hub)
         self.frames = HubFrames(hub)
         self.weights = HubWeights(hub, self._subscription)

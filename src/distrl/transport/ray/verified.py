@@ -18,13 +18,15 @@ from pathlib import Path
 from distrl.errors import StoreError
 from distrl.types import PolicyVersion
 
+VERIFIED = "verified-weights"
+"""What the file is called in the folder that all roles of a run share on a node."""
 WAIT_S, AGAIN_S = 2.0, 0.005
 KEPT = 8
 """Objects that the file remembers."""
 
 
 class VerifiedWeights:
-    """What the roles of one node have verified; `file` lies on a disk of that node."""
+    """What the roles of one node have verified; `file` lies on a disk of that node, in a folder that somebody else makes and removes."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -54,7 +56,6 @@ def _verify(data: memoryview, version: PolicyVersion) -> None:
 def _locked(path: Path) -> Iterator[int | None]:
     """The open file, locked; None where it cannot be had, or not in time."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         yield None
